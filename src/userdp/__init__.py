@@ -1,0 +1,6 @@
+"""Convex models trained under user-level differential privacy.
+
+One person may contribute many rows; the guarantee covers all of them at once.
+"""
+
+__version__ = "0.1.0"
