@@ -23,7 +23,7 @@ def delta_of(epsilon: float, gdp: float) -> float:
     """Smallest δ such that μ-GDP implies (ε, δ)-DP.
 
     >>> round(delta_of(1.0, 0.5), 9)
-    0.007382
+    0.006829595
     """
     if gdp < 0 or math.isnan(gdp):
         raise ValueError(f"gdp must be at least 0, got {gdp}")
@@ -41,7 +41,7 @@ def epsilon_of(delta: float, gdp: float) -> float:
     """Smallest ε (rounded up) such that μ-GDP implies (ε, δ)-DP.
 
     >>> round(epsilon_of(1e-6, 0.5), 4)
-    2.3058
+    2.2541
     """
     _check_delta(delta)
     if gdp == 0 or delta_of(0.0, gdp) <= delta:
@@ -58,7 +58,7 @@ def gdp_of(epsilon: float, delta: float) -> float:
     """Largest μ (rounded down) such that μ-GDP implies (ε, δ)-DP.
 
     >>> round(gdp_of(1.0, 1e-6), 6)
-    0.236676
+    0.236704
     """
     if not (epsilon > 0 and math.isfinite(epsilon)):
         raise ValueError(f"epsilon must be a positive finite number, got {epsilon}")

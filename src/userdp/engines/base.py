@@ -1,0 +1,31 @@
+"""The one thing an engine does: add up a kernel's results over all users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+# What a kernel returns for a block of users: arrays that are added entry by entry.
+Sums = tuple[Floats, ...]
+Kernel = Callable[..., Sums]
+
+
+class Engine(Protocol):
+    """Sum over users, wherever their rows are."""
+
+    n_users: int
+
+    def sum(self, kernel: Kernel, *arguments: Any) -> Sums:
+        """Σ over blocks of ``kernel(block, *arguments)``, added in a fixed order: equal inputs give equal bits."""
+
+    def each(self, kernel: Callable[..., Floats], *arguments: Any) -> Floats:
+        """One entry a user, in user order; for diagnostics and tests, where n numbers may leave the workers."""
+
+    @property
+    def rounding(self) -> float:
+        """Bound on the relative error of ``sum``: ‖computed − exact‖ ≤ rounding · Σ_k ‖term_k‖."""
+

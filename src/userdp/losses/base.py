@@ -1,0 +1,33 @@
+"""The protocol of a pointwise convex loss of a linear prediction."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+class Loss(Protocol):
+    """φ(z, y): convex in the prediction z, vectorized over rows.
+
+    Constants are declared, never estimated: ``lipschitz`` bounds |∂φ/∂z| (inf if unbounded) and ``smoothness`` bounds
+    ∂²φ/∂z². Differential privacy does not rest on them, only on convexity; accuracy and speed do.
+    """
+
+    lipschitz: float
+    smoothness: float
+
+    def value(self, prediction: Floats, target: Floats) -> Floats:
+        """φ(z, y)."""
+
+    def derivative(self, prediction: Floats, target: Floats) -> Floats:
+        """∂φ/∂z."""
+
+    def curvature(self, prediction: Floats, target: Floats) -> Floats:
+        """∂²φ/∂z², or any value between the one-sided ones where it jumps."""
+
+    def minimum(self, target: Floats) -> Floats:
+        """A lower bound on φ(·, y), the value −φ*(0) of the conjugate: the solver's certificate uses nothing else of it."""

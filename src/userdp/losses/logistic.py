@@ -1,0 +1,35 @@
+"""Logistic loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from userdp.losses.base import Floats
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """φ(z, y) = log(1 + e^z) − y·z for y ∈ {0, 1}: the negative log-likelihood of P(y = 1) = 1/(1 + e^−z)."""
+
+    lipschitz: float = 1.0
+    smoothness: float = 0.25
+
+    def value(self, prediction: Floats, target: Floats) -> Floats:
+        """Written so that neither tail overflows."""
+        return np.asarray(np.logaddexp(0.0, prediction) - target * prediction)
+
+    def derivative(self, prediction: Floats, target: Floats) -> Floats:
+        """Predicted minus observed."""
+        return np.asarray(expit(prediction) - target)
+
+    def curvature(self, prediction: Floats, target: Floats) -> Floats:
+        """p(1 − p)."""
+        probability = expit(prediction)
+        return np.asarray(probability * expit(-prediction))
+
+    def minimum(self, target: Floats) -> Floats:
+        """0, approached as z → ±∞ on the right side of y."""
+        return np.zeros_like(target)

@@ -1,0 +1,121 @@
+"""Minimize F(θ) = (1/n) Σ_k h̃_k(θ) + (λ/2)‖θ − c‖² to a proven distance.
+
+Each step is a Newton step that must shorten the gradient; when none does, a gradient step whose length is halved until it
+must (F is smooth and λ-strongly convex, so a short enough one always does). The loop ends only when the certificate
+says so: there is no iteration limit and no "did not converge".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from userdp.data.blocks import UserBlock
+from userdp.engines.base import Engine, Sums
+from userdp.losses.base import Floats
+from userdp.losses.linear import LinearModel
+from userdp.solvers.capped import Cap, pulls
+from userdp.solvers.certificate import distance_bound
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A point with ‖theta − argmin F‖ ≤ distance. ``capped`` and ``steps`` depend on the data: diagnostics only."""
+
+    theta: Floats
+    distance: float
+    capped: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class CappedObjective:
+    """F over the users of an engine. Its minimizer lies within γ/λ of the centre, so points are kept there."""
+
+    engine: Engine
+    model: LinearModel
+    cap: float
+    regularization: float
+    center: Floats
+
+    @property
+    def trust(self) -> float:
+        """γ/λ, rounded up: the farthest the minimizer can be from the centre."""
+        return self.cap / self.regularization * (1 + 1e-12)
+
+    def project(self, step: Floats) -> Floats:
+        """The nearest step from the centre of length at most ``trust``."""
+        length = float(np.linalg.norm(step))
+        return step if length <= self.trust else step * (self.trust / length)
+
+    def evaluate(self, step: Floats) -> _State:
+        """One pass over the users, at centre + step."""
+        cap = Cap(self.cap, 2 * self.trust)
+        force, slack, hessian, capped = self.engine.sum(_kernel, self.model, self.center, step, cap)
+        n = self.engine.n_users
+        residual = force / n + self.regularization * step
+        curvature = hessian / n + self.regularization * np.eye(len(step))
+        return _State(step, residual, curvature, float(slack[0]) / n, int(capped[0]))
+
+    def distance(self, state: _State) -> float:
+        """Certified distance of a state to the minimizer; the last term pays for rounding centre + step."""
+        rounded = float(np.finfo(np.float64).eps) * float(np.linalg.norm(self.center + state.step))
+        return distance_bound(state.slack, state.length, self.regularization) + rounded
+
+
+@dataclass(frozen=True)
+class _State:
+    step: Floats
+    residual: Floats
+    curvature: Floats
+    slack: float
+    capped: int
+
+    @property
+    def length(self) -> float:
+        return float(np.linalg.norm(self.residual))
+
+
+def minimize(
+    objective: CappedObjective, distance: float, *, on_step: Callable[[float], None] = lambda distance: None
+) -> Solution:
+    """A point proved to lie within ``distance`` of the minimizer of ``objective``.
+
+    ``on_step`` hears the certified distance after each step (for progress display inside the trusted process).
+    """
+    state = objective.evaluate(np.zeros_like(objective.center))
+    steps = 0
+    while objective.distance(state) > distance:
+        on_step(objective.distance(state))
+        state = _newton_step(objective, state) or _gradient_step(objective, state)
+        steps += 1
+    return Solution(objective.center + state.step, objective.distance(state), state.capped, steps)
+
+
+def _newton_step(objective: CappedObjective, state: _State) -> _State | None:
+    direction = np.linalg.solve(state.curvature, state.residual)
+    length = 1.0
+    for _ in range(12):
+        trial = objective.evaluate(objective.project(state.step - length * direction))
+        if trial.length <= (1 - 0.25 * length) * state.length:
+            return trial
+        length *= 0.5
+    return None
+
+
+def _gradient_step(objective: CappedObjective, state: _State) -> _State:
+    """θ − r/L: contracts ‖r‖ by 1 − λ/L once L exceeds the smoothness of F, which doubling reaches."""
+    smoothness = float(np.linalg.norm(state.curvature, 2))
+    while True:
+        trial = objective.evaluate(objective.project(state.step - state.residual / smoothness))
+        shorter = trial.length <= (1 - 0.5 * objective.regularization / smoothness) * state.length
+        if shorter or smoothness > 1e15 * objective.regularization:
+            return trial
+        smoothness *= 2.0
+
+
+def _kernel(block: UserBlock, model: LinearModel, center: Floats, step: Floats, cap: Cap) -> Sums:
+    found = pulls(block, model, center, step, cap)
+    return found.forces.sum(axis=0), found.slacks.sum(keepdims=True), found.hessian, np.array([float(found.capped)])
