@@ -13,6 +13,8 @@ from userdp.accounting.guarantee import Adjacency, Guarantee, Unit
 GRID_SHARE = 2.0**-10
 # That theorem's price of one released number.
 GRID_PRICE = 2.0**-89
+# Below this, rounding values to the grid would no longer be covered by the margin on the sensitivity (same theorem).
+SMALLEST_GDP = 2.0**-20
 
 
 class BudgetExceeded(RuntimeError):
@@ -50,8 +52,8 @@ class Budget:
 
     def charge(self, gdp: float, label: str, numbers: int) -> None:
         """Record a Gaussian release of ``numbers`` values, or raise if the budget does not cover it."""
-        if not (gdp > 0 and math.isfinite(gdp)):
-            raise ValueError(f"a release must cost a positive finite gdp, got {gdp} for {label!r}")
+        if not SMALLEST_GDP <= gdp < math.inf:
+            raise ValueError(f"a release must cost a gdp of ordinary size, got {gdp} for {label!r}")
         spent = compose([*(event.gdp for event in self.events), gdp])
         if spent > self.gdp * (1 + 1e-13):  # rounding of √Σμ² when the plan spends everything
             raise BudgetExceeded(f"{label} needs gdp {gdp:g}, but only {self.left:g} of {self.gdp:g} is left")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from userdp.data.blocks import Floats, Rows, UserBlock
+from userdp.data.loading import split_columns
 from userdp.data.tables import DataError, feature_matrix, numeric_vector, plain_array
 
 
@@ -70,6 +72,14 @@ class UserDataset:
         offsets = np.searchsorted(codes, np.arange(len(users) + 1)).astype(np.int64)
         return cls((UserBlock(features, target, offsets),), tuple(users), columns)
 
+    @classmethod
+    def from_parquet(
+        cls, path: str | Path, *, user: str, target: str | None = None, features: Sequence[str] | None = None
+    ) -> UserDataset:
+        """Read a Parquet file, a folder of them, or a CSV file; ``features`` defaults to all other columns."""
+        table, values, ids = split_columns(path, user, target, features)
+        return cls.from_arrays(table, values, ids)
+
     def without(self, users: Iterable[Hashable]) -> UserDataset:
         """The dataset after deleting these users and all their rows."""
         gone = set(users)
@@ -90,7 +100,9 @@ class UserDataset:
         """Features, target and user number of every row, in user order (copies when there are several blocks)."""
         features = [block.features for block in self.blocks]
         target = [block.target for block in self.blocks]
-        whole = (features[0], target[0]) if len(self.blocks) == 1 else (np.concatenate(features), np.concatenate(target))
+        whole = (
+            (features[0], target[0]) if len(self.blocks) == 1 else (np.concatenate(features), np.concatenate(target))
+        )
         return *whole, np.repeat(np.arange(self.n_users), self.rows_per_user)
 
     def _select(self, numbers: Sequence[int]) -> UserDataset:

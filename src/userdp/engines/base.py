@@ -27,5 +27,4 @@ class Engine(Protocol):
 
     @property
     def rounding(self) -> float:
-        """Bound on the relative error of ``sum``: ‖computed − exact‖ ≤ rounding · Σ_k ‖term_k‖."""
-
+        """Public bound on the relative error of ``sum``: ‖computed − exact‖ ≤ rounding · Σ_k ‖term_k‖."""

@@ -20,9 +20,9 @@ from userdp.engines.base import Floats, Kernel, Sums
 class LocalEngine:
     """Runs kernels over a dataset in memory.
 
-    A kernel sees chunks of about ``chunk_rows`` rows and at most ``chunk_users`` whole users, so what it allocates stays
-    in cache and never grows with the data. Chunks do not depend on ``threads``, and their results are added in chunk
-    order: the answer is the same to the last bit for every number of threads.
+    A kernel sees chunks of about ``chunk_rows`` rows and at most ``chunk_users`` whole users, so what it allocates
+    stays in cache and never grows with the data. Chunks do not depend on ``threads``, and their results are added in
+    chunk order: the answer is the same to the last bit for every number of threads.
     """
 
     dataset: UserDataset
@@ -36,18 +36,25 @@ class LocalEngine:
 
     @property
     def rounding(self) -> float:
-        """Additions on the longest path to the total, times the unit roundoff (with a factor 2 to spare)."""
-        chunks = sum(1 for _ in self._chunks())
-        return 2.0 * (self.chunk_users + chunks) * float(np.finfo(np.float64).eps)
+        """Additions inside a chunk times the unit roundoff, four times over.
+
+        Chunk totals are added with compensation, so their number, which depends on the data, does not enter.
+        """
+        return 2.0 * (self.chunk_users + 8) * float(np.finfo(np.float64).eps)
 
     def sum(self, kernel: Kernel, *arguments: Any) -> Sums:
         """Σ over chunks of ``kernel(chunk, *arguments)``."""
-        total: Sums | None = None
+        totals: list[Floats] = []
+        lost: list[Floats] = []
         for part in self._run(kernel, arguments):
-            total = part if total is None else tuple(a + b for a, b in zip(total, part, strict=True))
-        if total is None:
+            if not totals:
+                totals, lost = [np.zeros_like(term) for term in part], [np.zeros_like(term) for term in part]
+            for i, term in enumerate(part):
+                totals[i], error = _two_sum(totals[i], term)
+                lost[i] += error
+        if not totals:
             raise ValueError("the dataset has no users")
-        return total
+        return tuple(total + error for total, error in zip(totals, lost))
 
     def each(self, kernel: Callable[..., Floats], *arguments: Any) -> Floats:
         """Concatenated results of ``kernel(chunk, *arguments)``, one entry a user."""
@@ -60,3 +67,10 @@ class LocalEngine:
     def _run(self, kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Iterator[Any]:
         with self._blas.limit(limits=1), ThreadPoolExecutor(self.threads) as pool:
             yield from pool.map(lambda chunk: kernel(chunk, *arguments), self._chunks())
+
+
+def _two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """a + b in floating point, and what rounding took from it (Knuth); both exact together."""
+    total = a + b
+    shown = total - a
+    return total, (a - (total - shown)) + (b - shown)

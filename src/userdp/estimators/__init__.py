@@ -1,1 +1,5 @@
-"""TODO."""
+"""scikit-learn estimators."""
+
+from userdp.estimators.logistic import LogisticRegression
+
+__all__ = ["LogisticRegression"]

@@ -17,8 +17,13 @@ class Loss(Protocol):
     ∂²φ/∂z². Differential privacy does not rest on them, only on convexity; accuracy and speed do.
     """
 
-    lipschitz: float
-    smoothness: float
+    @property
+    def lipschitz(self) -> float:
+        """Bound on |∂φ/∂z|."""
+
+    @property
+    def smoothness(self) -> float:
+        """Bound on ∂²φ/∂z²."""
 
     def value(self, prediction: Floats, target: Floats) -> Floats:
         """φ(z, y)."""
@@ -30,4 +35,4 @@ class Loss(Protocol):
         """∂²φ/∂z², or any value between the one-sided ones where it jumps."""
 
     def minimum(self, target: Floats) -> Floats:
-        """A lower bound on φ(·, y), the value −φ*(0) of the conjugate: the solver's certificate uses nothing else of it."""
+        """A lower bound on φ(·, y), the value −φ*(0) of the conjugate: the certificate uses nothing else of it."""

@@ -1,8 +1,8 @@
 """Where randomness comes from. Nothing outside this package draws any.
 
-``SecureNoise`` is the default: OpenDP's exact discrete Gaussian on a grid 2^90 times finer than the noise, driven by the
-operating system's randomness. ``SeededNoise`` is for tests and experiments; what it protects can be recomputed by anyone
-who knows the seed, so its releases are marked ``reproducible``.
+``SecureNoise`` is the default: OpenDP's exact discrete Gaussian on a grid 2^90 times finer than the noise, driven by
+the operating system's randomness. ``SeededNoise`` is for tests and experiments; what it protects can be recomputed by
+anyone who knows the seed, so its releases are marked ``reproducible``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ class SecureNoise:
         if not flat.size:
             return flat.reshape(values.shape)
         grid = math.floor(math.log2(scale)) - GRID_BITS
-        space = opendp.vector_domain(opendp.atom_domain(T=float, nan=False), size=flat.size), opendp.l2_distance(T=float)
+        space = (
+            opendp.vector_domain(opendp.atom_domain(T=float, nan=False), size=flat.size),
+            opendp.l2_distance(T=float),
+        )
         release = opendp.m.make_gaussian(*space, scale=float(scale), k=grid)
         return np.asarray(release(flat.tolist()), dtype=np.float64).reshape(values.shape)
 

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Pictures and HTML pages about released models."""

@@ -1,29 +1,30 @@
 """The capped user loss and its certificate.
 
-h̃_k(θ) = min { h_k(u) + γ‖θ − u‖ : ‖u − c‖ ≤ R } is convex and γ-Lipschitz, and equals h_k(θ) where ‖∇h_k(θ)‖ ≤ γ: the user
-pulls on the model with a force of at most γ (docs/proofs/capped-release.md, Lemma 1). The ball keeps every number that
-enters a certificate within public bounds, whatever the data.
+h̃_k(θ) = min { h_k(u) + γ‖θ − u‖ : ‖u − c‖ ≤ R } is convex and γ-Lipschitz, and equals h_k(θ) where ‖∇h_k(θ)‖ ≤ γ: the
+user pulls on the model with a force of at most γ (docs/proofs/capped-release.md, Lemma 1). The ball keeps every number
+that enters a certificate within public bounds, whatever the data.
 
-For a capped user the minimizer is the proximal point of h_k whose step ρ makes the pull γ; a second root search finds the
-multiplier ν of the ball where that binds. Whatever u comes out, the slack η_k computed from it is a true bound: a bad u
-costs accuracy of the certificate, never its validity. All points here are relative to c.
+For a capped user the minimizing u is found by Newton's method, with the multiplier ν of the ball where that binds.
+Whatever u comes out, the slack η_k computed from it is a true bound: a bad u costs accuracy of the certificate, never
+its validity. All points here are relative to c.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from userdp.data.blocks import UserBlock
 from userdp.losses.base import Floats
 from userdp.losses.linear import LinearModel
-from userdp.solvers.prox import UserProblems, prox
+from userdp.solvers.problems import UserProblems
 
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = 1e-300
+# Newton steps a user may take without halving its residual: many far from the solution, few near it.
+_PATIENCE = 200
+_STALLED = 100
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,13 @@ class Cap:
 class Pulls:
     """What a block's users do to the model at θ.
 
-    ``forces`` v_k, ‖v_k‖ ≤ γ, is an η_k-subgradient of h̃_k at θ with η_k in ``slacks``; ``hessian`` is the sum of second
-    derivatives of h̃_k; ``capped`` counts users with ‖∇h_k(θ)‖ > γ.
+    ``forces`` v_k, ‖v_k‖ ≤ γ, is an η_k-subgradient of h̃_k at θ with η_k in ``slacks``, up to a rounding error of at
+    most ``errors``; ``hessian`` is the sum of second derivatives of h̃_k; ``capped`` counts users with ‖∇h_k(θ)‖ > γ.
     """
 
     forces: Floats
     slacks: Floats
+    errors: Floats
     hessian: Floats
     capped: int
 
@@ -51,107 +53,156 @@ class Pulls:
 def pulls(block: UserBlock, model: LinearModel, center: Floats, theta: Floats, cap: Cap) -> Pulls:
     """A certified force at c + θ for every user of the block; needs ‖θ‖ ≤ R."""
     problems = UserProblems.of(model, block, center)
-    forces = problems.gradients(np.broadcast_to(theta, (block.n_users, len(theta))))
+    everywhere = np.broadcast_to(theta, (block.n_users, len(theta)))
+    forces, errors = problems.gradients(everywhere), problems.gradient_error(everywhere)
     slacks = np.zeros(block.n_users)
-    over = np.linalg.norm(forces, axis=1) > cap.force * (1 - 16 * _EPS)
+    over = np.linalg.norm(forces, axis=1) + errors > cap.force * (1 - 16 * _EPS)
     capped = np.flatnonzero(over)
     hessian = problems.select(np.flatnonzero(~over)).hessian_sum(theta)
     if capped.size:
         part = problems.select(capped)
         points, multipliers = _capped_points(part, theta, cap)
-        forces[capped], slacks[capped] = _certify(part, points, multipliers, theta, cap)
+        forces[capped], slacks[capped], errors[capped] = _certify(part, points, multipliers, theta, cap)
         hessian += _capped_hessian(part, points, multipliers, theta, cap.force)
-    return Pulls(forces, slacks, hessian, capped.size)
+    return Pulls(forces, slacks, errors, hessian, capped.size)
 
 
 def _capped_points(problems: UserProblems, theta: Floats, cap: Cap) -> tuple[Floats, Floats]:
-    """u_k and the multiplier ν_k of its ball: ∇h_k(u) + νu = γ(θ − u)/‖θ − u‖, ν ≥ 0, ν·(R − ‖u‖) = 0."""
-    multipliers = np.zeros(problems.n_users)
-    points = _pulled_points(problems, theta, cap, multipliers)
-    outside = np.flatnonzero(np.linalg.norm(points, axis=1) > cap.radius)
-    if outside.size:
-        part = problems.select(outside)
+    """u_k and the multiplier ν_k of its ball: ∇h_k(u) + νu = γ(θ − u)/‖θ − u‖, ν ≥ 0, ν·(R − ‖u‖) = 0.
 
-        def reach(log_multiplier: Floats, users: NDArray[np.intp], _: Floats) -> tuple[Floats, Floats, Floats]:
-            found = _pulled_points(part.select(users), theta, cap, np.exp(log_multiplier))
-            length = np.maximum(np.linalg.norm(found, axis=1), _TINY)
-            return np.log(length / cap.radius), np.full(users.size, -1.0), found
-
-        logs, points[outside] = _decreasing_root(
-            reach, np.full(outside.size, np.log(cap.force / cap.radius)), points[outside], exact=1e-12
-        )
-        multipliers[outside] = np.exp(logs)
-    reached = np.maximum(np.linalg.norm(points, axis=1), _TINY)
-    points *= np.minimum(1.0, cap.radius / reached)[:, None]
-    return points, multipliers
-
-
-def _pulled_points(problems: UserProblems, theta: Floats, cap: Cap, multipliers: Floats) -> Floats:
-    """argmin_u h_k(u) + (ν_k/2)‖u‖² + γ‖θ − u‖ for fixed ν.
-
-    The proximal point u(ρ) pulls with force ‖θ − u(ρ)‖/ρ, which falls as ρ grows; the ρ is sought where it equals γ, less
-    the rounding error of a gradient, so that the force does not have to be scaled down afterwards.
+    γ is lowered by the rounding error of the gradient, so that no force has to be scaled down afterwards.
     """
-    everywhere = np.broadcast_to(theta, (problems.n_users, len(theta)))
-    pull = problems.gradients(everywhere) + multipliers[:, None] * theta
-    lengths = np.linalg.norm(pull, axis=1)
-    diagonal = np.arange(len(theta))
-
-    def force(log_step: Floats, users: NDArray[np.intp], start: Floats) -> tuple[Floats, Floats, Floats]:
-        part, extra, inverse = problems.select(users), multipliers[users], np.exp(-log_step)
-        weights = inverse + extra
-        anchors = (inverse / weights)[:, None] * theta
-        found = prox(part, anchors, weights, start)
-        gaps = theta - found
-        length = np.maximum(np.linalg.norm(gaps, axis=1), _TINY)
-        target = np.maximum(cap.force - 2 * part.gradient_error(found), 0.5 * cap.force)
-        # d log‖θ − u‖ / d log ρ = ⟨p, (H + (1/ρ + ν)I)⁻¹ p⟩/(ρ‖p‖²) lies in (0, 1]; the force's slope is that minus 1.
-        hessians = part.hessians(found)
-        hessians[:, diagonal, diagonal] += (weights + 1e-15 * np.trace(hessians, axis1=1, axis2=2))[:, None]
-        moved = np.linalg.solve(hessians, gaps[:, :, None])[:, :, 0]
-        slope = np.einsum("ki,ki->k", gaps, moved) * inverse / length**2 - 1.0
-        return np.log(length * inverse / target), slope, found
-
-    guess = np.log(np.maximum(lengths / cap.force, 1.0)) - 2.0
-    points = _decreasing_root(force, guess, everywhere.copy(), exact=1e-14)[1]
-    # With its multiplier a user may pull too weakly to leave θ at all.
-    return np.where((lengths <= cap.force)[:, None], theta, points)
+    force = np.full(problems.n_users, cap.force)
+    points, _ = _newton(problems, theta, force, cap.radius, _first_points(problems, theta, cap), 1e-3 * force)
+    rounding = problems.gradient_error(points)
+    force = np.maximum(cap.force * (1 - 16 * _EPS) - 2 * rounding, 0.5 * cap.force)
+    return _newton(problems, theta, force, cap.radius, points, _EPS * force + 0.25 * rounding)
 
 
-def _decreasing_root(
-    function: Callable[[Floats, NDArray[np.intp], Floats], tuple[Floats, Floats, Floats]],
-    guess: Floats,
-    points: Floats,
-    exact: float,
+def _newton(
+    problems: UserProblems, theta: Floats, force: Floats, radius: float, points: Floats, enough: Floats
 ) -> tuple[Floats, Floats]:
-    """Zeros of decreasing functions, one a user: Newton steps of length at most 3, kept inside a bracket.
+    """argmin_u h_k(u) + γ_k‖θ − u‖ over the ball, and the ball's multiplier.
 
-    ``function(x, users, points)`` returns value, slope and new point for the users still sought. A user is done when its
-    value is within ``exact`` of zero or its bracket cannot shrink further.
+    A step goes towards the minimizer of the quadratic model in the ball, as far as the slope along it stays negative.
+    A user is done when its residual is ``enough``, or stops shrinking.
     """
-    x, points = guess.copy(), points.copy()
-    low, high, last = np.full(len(x), -np.inf), np.full(len(x), np.inf), np.full(len(x), np.inf)
-    active = np.arange(len(x))
+    points = points.copy()
+    best, multipliers, residuals = points.copy(), np.zeros(len(points)), np.full(len(points), np.inf)
+    patience = np.full(len(points), _PATIENCE)
+    active = np.arange(len(points))
     while active.size:
-        value, slope, points[active] = function(x[active], active, points[active])
-        stuck = (np.abs(value) < 1e-9) & (np.abs(value) >= 0.5 * last[active])  # at the rounding error of ``function``
-        last[active] = np.abs(value)
-        low[active] = np.where(value > 0, x[active], low[active])
-        high[active] = np.where(value > 0, high[active], x[active])
-        bottom, top = low[active], high[active]
-        middle = np.where(np.isinf(bottom), top - 3.0, np.where(np.isinf(top), bottom + 3.0, 0.5 * (bottom + top)))
-        step = x[active] + np.clip(value / np.maximum(-slope, 1e-3), -3.0, 3.0)
-        open_ = (np.abs(value) > exact) & ~stuck & ~(top - bottom <= 8 * _EPS * np.maximum(np.abs(x[active]), 1.0))
-        open_ &= np.abs(x[active]) < 600  # beyond e^±600 the multiplier or step is 0 or ∞ for every purpose
-        x[active] = np.where(open_, np.where((step > bottom) & (step < top), step, middle), x[active])
-        active = active[open_]
-    return x, points
+        part, u = problems.select(active), points[active]
+        slope, multiplier, residual = _optimality(part, theta, force[active], radius, u)
+        near = residual <= 1e-3 * force[active] + 1e-12 * np.linalg.norm(slope, axis=1)
+        halved = residual < 0.5 * residuals[active]
+        patience[active] -= np.where(halved, 0, np.where(near, _STALLED, 1))
+        better = residual < residuals[active]
+        kept = active[better]
+        best[kept], multipliers[kept], residuals[kept] = u[better], multiplier[better], residual[better]
+        open_ = (patience[active] > 0) & (residual > enough[active])
+        part, u, slope, active = part.select(np.flatnonzero(open_)), u[open_], slope[open_], active[open_]
+        unit, lengths = _directions(theta - u)
+        model = part.hessians(u) + _spread(unit, force[active] / lengths)
+        steps = _model_minimizers(model, slope, u, radius) - u
+        lengths = _step_lengths(part, theta, force[active], radius, u, steps, slope, residual[open_])
+        points[active] = u + lengths[:, None] * steps
+    return best, multipliers
+
+
+def _optimality(
+    problems: UserProblems, theta: Floats, force: Floats, radius: float, points: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Gradient of h_k(u) + γ_k‖θ − u‖, the multiplier that fits it best, and the length of what is left."""
+    slope = problems.gradients(points) - force[:, None] * _directions(theta - points)[0]
+    outer = np.linalg.norm(points, axis=1) >= radius * (1 - 1e-12)
+    inward = np.maximum(-np.einsum("ki,ki->k", slope, points), 0.0) / radius**2
+    multiplier = np.where(outer, inward, 0.0)
+    return slope, multiplier, np.linalg.norm(slope + multiplier[:, None] * points, axis=1)
+
+
+def _first_points(problems: UserProblems, theta: Floats, cap: Cap) -> Floats:
+    """θ moved against the gradient to where a quadratic model would pull with γ, well inside the ball."""
+    everywhere = np.broadcast_to(theta, (problems.n_users, len(theta)))
+    unit, lengths = _directions(problems.gradients(everywhere))
+    curvature = np.einsum("ki,kij,kj->k", unit, problems.hessians(everywhere), unit)
+    excess = np.maximum(lengths - cap.force, _EPS * cap.force)
+    return np.asarray(theta - np.minimum(excess / np.maximum(curvature, _TINY), 0.4 * cap.radius)[:, None] * unit)
+
+
+def _model_minimizers(model: Floats, slope: Floats, points: Floats, radius: float) -> Floats:
+    """argmin of ⟨slope, y − u⟩ + ½⟨y − u, model(y − u)⟩ over ‖y‖ ≤ R, one a user."""
+    radius *= 1 - 8 * _EPS  # inside, whatever the rounding
+    diagonal = np.arange(points.shape[1])
+    ridge = 1e-15 * np.trace(model, axis1=1, axis2=2) + _TINY  # keeps the solve regular, no more
+    model[:, diagonal, diagonal] += ridge[:, None]
+    found = points - np.linalg.solve(model, slope[:, :, None])[:, :, 0]
+    outside = np.flatnonzero(~(np.linalg.norm(found, axis=1) <= radius))
+    if outside.size:
+        values, vectors = np.linalg.eigh(model[outside])
+        values = np.maximum(values, ridge[outside, None])
+        pull = np.einsum("kij,kj->ki", model[outside], points[outside]) - slope[outside]
+        pull = np.einsum("kij,ki->kj", vectors, pull)
+        multiplier = np.zeros(outside.size)
+        for _ in range(60):  # Newton for 1/‖y(ν)‖ = 1/R, which converges from below
+            shifted = values + multiplier[:, None]
+            y = pull / shifted
+            squared = np.einsum("ki,ki->k", y, y)
+            gain = squared * (np.sqrt(squared) / radius - 1) / np.einsum("ki,ki->k", y, y / shifted)
+            multiplier = np.maximum(multiplier + gain, 0.0)
+            if np.all(gain <= 4 * _EPS * multiplier):
+                break
+        y = pull / (values + multiplier[:, None])
+        y *= (radius / np.linalg.norm(y, axis=1))[:, None]
+        found[outside] = np.einsum("kij,kj->ki", vectors, y)
+    return found
+
+
+def _step_lengths(
+    problems: UserProblems,
+    theta: Floats,
+    force: Floats,
+    radius: float,
+    points: Floats,
+    steps: Floats,
+    slope: Floats,
+    residual: Floats,
+) -> Floats:
+    """1 where that halves the residual or does not climb; else bisection for where the convex objective levels out."""
+    start = np.einsum("ki,ki->k", slope, steps)
+    low, high, length = np.zeros(len(steps)), np.ones(len(steps)), np.ones(len(steps))
+    active = np.arange(len(steps))
+    for _ in range(30):
+        trial = points[active] + length[active, None] * steps[active]
+        there, _, left = _optimality(problems.select(active), theta, force[active], radius, trial)
+        end = np.einsum("ki,ki->k", there, steps[active])
+        climbs = end > 0.1 * np.abs(start[active])
+        level = ~climbs & ((length[active] == 1.0) | (end >= 0.7 * start[active]))
+        settled = level | (left <= 0.5 * residual[active])
+        high[active] = np.where(climbs, length[active], high[active])
+        low[active] = np.where(climbs, low[active], length[active])
+        length[active] = np.where(settled, length[active], 0.5 * (low[active] + high[active]))
+        active = active[~settled]
+        if not active.size:
+            break
+    return length
+
+
+def _directions(vectors: Floats) -> tuple[Floats, Floats]:
+    """Unit vectors and lengths."""
+    lengths = np.maximum(np.linalg.norm(vectors, axis=1), _TINY)
+    return vectors / lengths[:, None], lengths
+
+
+def _spread(unit: Floats, weights: Floats) -> Floats:
+    """Hessians of γ‖θ − u‖: weight·(I − p̂p̂ᵀ)."""
+    return np.asarray(weights[:, None, None] * (np.eye(unit.shape[1]) - unit[:, :, None] * unit[:, None, :]))
 
 
 def _certify(
     problems: UserProblems, points: Floats, multipliers: Floats, theta: Floats, cap: Cap
-) -> tuple[Floats, Floats]:
-    """Forces and slacks that are valid for any points in the ball and any multipliers ≥ 0 (Lemma 3).
+) -> tuple[Floats, Floats, Floats]:
+    """Forces, slacks and rounding errors, valid for any points in the ball and any multipliers ≥ 0 (Lemma 3).
 
     v = s·(∇h_k(u) + νu) with s ≤ 1 such that ‖v‖ ≤ γ. The slack γ‖p‖ − ⟨v, p⟩, p = θ − u, is a difference of nearly
     equal numbers; ‖p‖(γ² − ‖v‖² + ‖v − γp/‖p‖‖²)/(2γ) is the same number without the cancellation.
@@ -159,18 +210,20 @@ def _certify(
     gaps = theta - points
     lengths, reach = np.maximum(np.linalg.norm(gaps, axis=1), _TINY), np.linalg.norm(points, axis=1)
     gradients = problems.gradients(points)
-    multipliers = _best_multipliers(gradients, points, gaps, multipliers, cap.force - 2 * problems.gradient_error(points))
+    rounding = problems.gradient_error(points)
+    wanted = np.maximum(cap.force * (1 - 16 * _EPS) - 2 * rounding, 0.5 * cap.force)
+    multipliers = _best_multipliers(gradients, points, gaps, multipliers, wanted)
     forces = gradients + multipliers[:, None] * points
-    error = problems.gradient_error(points) + 8 * _EPS * multipliers * reach
+    error = rounding + 8 * _EPS * multipliers * reach
     norms = np.linalg.norm(forces, axis=1)
     scale = np.minimum(1.0, cap.force * (1 - 8 * _EPS) / np.maximum(norms + error, _TINY))
     forces *= scale[:, None]
     turned = np.linalg.norm(forces - cap.force * gaps / lengths[:, None], axis=1)
     short = (cap.force - scale * norms) * (cap.force + scale * norms)
     misaligned = lengths * ((short + turned**2) / (2 * cap.force) + error)
-    unbound = multipliers * reach * np.maximum(cap.radius - reach, 8 * _EPS * cap.radius)
+    unbound = multipliers * reach * (np.maximum(cap.radius - reach, 0.0) + 8 * _EPS * cap.radius)
     rescaled = (1 - scale) * (problems.values(points) - problems.minima())
-    return forces, misaligned + unbound + rescaled
+    return forces, misaligned + unbound + rescaled, error
 
 
 def _best_multipliers(gradients: Floats, points: Floats, gaps: Floats, multipliers: Floats, force: Floats) -> Floats:
@@ -183,15 +236,15 @@ def _best_multipliers(gradients: Floats, points: Floats, gaps: Floats, multiplie
     return np.where(multipliers > 0, np.maximum(outward * room - radial, 0.0), 0.0)
 
 
-def _capped_hessian(
-    problems: UserProblems, points: Floats, multipliers: Floats, theta: Floats, force: float
-) -> Floats:
-    """Σ_k of A − A(A + H)⁻¹A with A = (γ/‖p‖)(I − ppᵀ/‖p‖²), H = ∇²h_k(u) + νI: the Hessian of an infimal convolution."""
-    gaps = theta - points
-    lengths = np.maximum(np.linalg.norm(gaps, axis=1), _TINY)
-    unit = gaps / lengths[:, None]
+def _capped_hessian(problems: UserProblems, points: Floats, multipliers: Floats, theta: Floats, force: float) -> Floats:
+    """Σ_k A − A(A + H)⁻¹A with A = (γ/‖p‖)(I − ppᵀ/‖p‖²), H = ∇²h_k(u) + νI: the Hessian of an infimal convolution."""
+    unit, lengths = _directions(theta - points)
     eye = np.eye(len(theta))
-    spread = (force / lengths)[:, None, None] * (eye - unit[:, :, None] * unit[:, None, :])
+    spread = _spread(unit, force / lengths)
     own = problems.hessians(points) + multipliers[:, None, None] * eye
+    # A u on the boundary of the ball can only slide along it.
+    outward, _ = _directions(points)
+    stiff = np.where(multipliers > 0, 1e6 * (np.trace(own, axis1=1, axis2=2) + force / lengths), 0.0)
+    own += stiff[:, None, None] * outward[:, :, None] * outward[:, None, :]
     ridge = 1e-12 * (np.trace(own, axis1=1, axis2=2) + force / lengths)[:, None, None] * eye
     return np.asarray((spread - spread @ np.linalg.solve(spread + own + ridge, spread)).sum(axis=0))

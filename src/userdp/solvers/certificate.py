@@ -22,14 +22,24 @@ def distance_bound(mean_slack: float, residual: float, regularization: float) ->
 
 
 def rounding_gap(model: LinearModel, cap: float, regularization: float, center_norm: float, rounding: float) -> float:
-    """Public bound on the part of a gap that floating point cannot remove, for any data within the feature map's bounds.
+    """Public bound on the part of a gap that floating point cannot remove, for any data within the map's bounds.
 
-    u stays within 2γ/λ of the centre and θ within γ/λ, so a slack is at most a few roundings of a user's gradient times
-    3γ/λ (docs/proofs/capped-release.md, section 4). ``rounding`` is the engine's.
+    u stays within 4γ/λ of the centre and θ within 2γ/λ, so a slack is at most a few roundings of a user's gradient
+    times 6γ/λ (docs/proofs/capped-release.md, section 4). ``rounding`` is the engine's.
     """
-    row = model.features.bound * math.sqrt(model.dimension)
-    slope = loss_slope(model.loss, row * (center_norm + 2 * cap / regularization), model.features.target_bound)
-    return 64 * _EPS * (cap + slope * row) * 3 * cap / regularization + (4 * rounding * cap) ** 2 / (2 * regularization)
+    row = model.row_bound
+    slope = loss_slope(model.loss, row * (center_norm + 4 * cap / regularization), model.features.target_bound)
+    pull = 128 * _EPS * (cap + slope * row)
+    return pull * 6 * cap / regularization + (pull + 4 * rounding * cap) ** 2 / (2 * regularization)
+
+
+def smallest_cap(model: LinearModel, regularization: float, center_norm: float) -> float:
+    """A γ below this is lost in the rounding errors of the largest gradients that the map's bounds allow."""
+    row, share = model.row_bound, 64 * _EPS * model.row_bound
+    far = loss_slope(model.loss, row * center_norm, model.features.target_bound)
+    # For an unbounded slope, which grows by at most smoothness·row·4γ/λ on the ball, solve γ = share·slope for γ.
+    growth = 0.0 if math.isfinite(model.loss.lipschitz) else share * model.loss.smoothness * row * 4 / regularization
+    return share * far / (1 - growth) if growth < 1 else math.inf
 
 
 def loss_slope(loss: Loss, prediction: float, target: float) -> float:

@@ -1,7 +1,7 @@
 """Minimize F(θ) = (1/n) Σ_k h̃_k(θ) + (λ/2)‖θ − c‖² to a proven distance.
 
-Each step is a Newton step that must shorten the gradient; when none does, a gradient step whose length is halved until it
-must (F is smooth and λ-strongly convex, so a short enough one always does). The loop ends only when the certificate
+Each step is a Newton step that must shorten the gradient; when none does, a gradient step whose length is halved until
+it must (F is smooth and λ-strongly convex, so a short enough one always does). The loop ends only when the certificate
 says so: there is no iteration limit and no "did not converge".
 """
 
@@ -32,18 +32,27 @@ class Solution:
 
 @dataclass(frozen=True)
 class CappedObjective:
-    """F over the users of an engine. Its minimizer lies within γ/λ of the centre, so points are kept there."""
+    """F over the users of an engine, normalized by the public ``n_users``.
+
+    The minimizer lies within γ/λ of the centre, or a little more if there are more users than ``n_users`` says; points
+    are kept within twice that, and the users' own u within four times.
+    """
 
     engine: Engine
     model: LinearModel
     cap: float
     regularization: float
     center: Floats
+    n_users: int
+
+    def __post_init__(self) -> None:
+        if self.engine.n_users > 2 * self.n_users:
+            raise ValueError(f"{self.engine.n_users} users, but only {self.n_users} were declared")
 
     @property
     def trust(self) -> float:
-        """γ/λ, rounded up: the farthest the minimizer can be from the centre."""
-        return self.cap / self.regularization * (1 + 1e-12)
+        """Twice γ/λ: farther from the centre than the minimizer can be with up to 2·``n_users`` users."""
+        return 2 * self.cap / self.regularization
 
     def project(self, step: Floats) -> Floats:
         """The nearest step from the centre of length at most ``trust``."""
@@ -53,16 +62,17 @@ class CappedObjective:
     def evaluate(self, step: Floats) -> _State:
         """One pass over the users, at centre + step."""
         cap = Cap(self.cap, 2 * self.trust)
-        force, slack, hessian, capped = self.engine.sum(_kernel, self.model, self.center, step, cap)
-        n = self.engine.n_users
-        residual = force / n + self.regularization * step
-        curvature = hessian / n + self.regularization * np.eye(len(step))
-        return _State(step, residual, curvature, float(slack[0]) / n, int(capped[0]))
+        force, slack, error, hessian, capped = self.engine.sum(_kernel, self.model, self.center, step, cap)
+        residual = force / self.n_users + self.regularization * step
+        curvature = hessian / self.n_users + self.regularization * np.eye(len(step))
+        rounding = 2 * self.engine.rounding * self.cap * self.engine.n_users / self.n_users
+        error = error / self.n_users + rounding
+        return _State(step, residual, curvature, float(slack[0]) / self.n_users, float(error[0]), int(capped[0]))
 
     def distance(self, state: _State) -> float:
         """Certified distance of a state to the minimizer; the last term pays for rounding centre + step."""
         rounded = float(np.finfo(np.float64).eps) * float(np.linalg.norm(self.center + state.step))
-        return distance_bound(state.slack, state.length, self.regularization) + rounded
+        return distance_bound(state.slack, state.length + state.error, self.regularization) + rounded
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,7 @@ class _State:
     residual: Floats
     curvature: Floats
     slack: float
+    error: float
     capped: int
 
     @property
@@ -118,4 +129,10 @@ def _gradient_step(objective: CappedObjective, state: _State) -> _State:
 
 def _kernel(block: UserBlock, model: LinearModel, center: Floats, step: Floats, cap: Cap) -> Sums:
     found = pulls(block, model, center, step, cap)
-    return found.forces.sum(axis=0), found.slacks.sum(keepdims=True), found.hessian, np.array([float(found.capped)])
+    return (
+        found.forces.sum(axis=0),
+        found.slacks.sum(keepdims=True),
+        found.errors.sum(keepdims=True),
+        found.hessian,
+        np.array([float(found.capped)]),
+    )

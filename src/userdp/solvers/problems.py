@@ -1,8 +1,4 @@
-"""Proximal points of many user losses at once.
-
-For every user k of a block: argmin_u h_k(u) + (a_k/2)‖u − q_k‖², by Newton's method with a line search, all users in step.
-The problems are a_k-strongly convex and smooth, so the damped iteration converges from anywhere.
-"""
+"""The losses of a block's users, each at a point of its own: values, gradients, Hessians."""
 
 from __future__ import annotations
 
@@ -33,7 +29,7 @@ class UserProblems:
     @classmethod
     def of(cls, model: LinearModel, block: UserBlock, center: Floats) -> UserProblems:
         """Transform a block's rows."""
-        rows = model.features.rows(block.features)
+        rows = model.rows(block.features)
         return cls(model, rows @ center, rows, model.features.targets(block.target), block.offsets)
 
     def select(self, users: NDArray[np.intp]) -> UserProblems:
@@ -52,8 +48,8 @@ class UserProblems:
 
     def _predictions(self, points: Floats) -> Floats:
         out = np.empty(len(self.rows))
-        _predict(self.rows, self.offsets, points, out)
-        return out + self.base
+        _predict(self.rows, self.offsets, self.base, points, out)
+        return out
 
     def _means(self, rows: Floats, weights: Floats) -> Floats:
         out = np.zeros((self.n_users, rows.shape[1]))
@@ -74,10 +70,16 @@ class UserProblems:
         return self._means(self.rows, self.model.loss.derivative(self._predictions(points), self.target))
 
     def gradient_error(self, points: Floats) -> Floats:
-        """First-order bound on the rounding error of ``gradients``: a few units of (1/m_k) Σ_j |φ'_j|·‖x̃_j‖."""
-        derivative = np.abs(self.model.loss.derivative(self._predictions(points), self.target))
+        """First-order bound on the rounding error of ``gradients``, for losses that evaluate φ' stably.
+
+        A few units of (1/m_k) Σ_j (|φ'_j| + min(G, β(|z_j| + |y_j|)))·‖x̃_j‖, with the loss's constants G and β
+        (docs/proofs/capped-release.md, section 4).
+        """
+        loss, predictions = self.model.loss, self._predictions(points)
+        size = np.minimum(loss.lipschitz, loss.smoothness * (np.abs(predictions) + np.abs(self.target)))
+        size += np.abs(loss.derivative(predictions, self.target))
         lengths = np.sqrt(np.einsum("ji,ji->j", self.rows, self.rows))
-        return 8 * float(np.finfo(np.float64).eps) * self._means(lengths[:, None], derivative)[:, 0]
+        return 8 * float(np.finfo(np.float64).eps) * self._means(lengths[:, None], size)[:, 0]
 
     def hessians(self, points: Floats) -> Floats:
         """∇²h_k(u_k)."""
@@ -93,59 +95,37 @@ class UserProblems:
         return np.asarray((self.rows * weights[:, None]).T @ self.rows)
 
 
-def prox(problems: UserProblems, anchors: Floats, weights: Floats, start: Floats) -> Floats:
-    """argmin_u h_k(u) + (a_k/2)‖u − q_k‖² for every user, as accurately as floating point allows.
-
-    ``anchors`` q and ``start`` are (users, d), ``weights`` a is (users,), all positive.
-    """
-    points = start.copy()
-    slopes = problems.gradients(points) + weights[:, None] * (points - anchors)
-    norms = np.linalg.norm(slopes, axis=1)
-    active = np.flatnonzero(norms > 0)
-    while active.size:
-        part, q, a = problems.select(active), anchors[active], weights[active]
-        u, g, before = points[active], slopes[active], norms[active]
-        hessians = part.hessians(u)
-        ridge = a + 1e-15 * np.trace(hessians, axis1=1, axis2=2)  # the second term keeps the solve regular, no more
-        hessians[:, np.arange(u.shape[1]), np.arange(u.shape[1])] += ridge[:, None]
-        steps = np.linalg.solve(hessians, g[:, :, None])[:, :, 0]
-        length = np.ones(len(active))
-        improved = np.zeros(len(active), dtype=bool)
-        for _ in range(40):
-            trial = u - length[:, None] * steps
-            gradient = part.gradients(trial) + a[:, None] * (trial - q)
-            after = np.linalg.norm(gradient, axis=1)
-            better = ~improved & (after <= (1 - 0.25 * length) * before)
-            chosen = active[better]
-            points[chosen], slopes[chosen], norms[chosen] = trial[better], gradient[better], after[better]
-            improved |= better
-            if improved.all():
-                break
-            length[~improved] *= 0.5
-        # A gradient that no step can shorten is as short as floating point makes it.
-        active = active[improved & (norms[active] > 1e-15 * (a * np.linalg.norm(points[active] - q, axis=1)))]
-    return points
-
-
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _predict(rows: Floats, offsets: NDArray[np.int64], points: Floats, out: Floats) -> None:
+def _predict(rows: Floats, offsets: NDArray[np.int64], base: Floats, points: Floats, out: Floats) -> None:
+    """base + ⟨row, point⟩ with compensated additions: the products' roundings are all that is lost."""
     for k in range(len(offsets) - 1):
         for j in range(offsets[k], offsets[k + 1]):
-            total = 0.0
+            total, lost = base[j], 0.0
             for i in range(rows.shape[1]):
-                total += rows[j, i] * points[k, i]
-            out[j] = total
+                term = rows[j, i] * points[k, i]
+                added = total + term
+                shown = added - total
+                lost += (total - (added - shown)) + (term - shown)
+                total = added
+            out[j] = total + lost
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _mean_by_user(rows: Floats, weights: Floats, offsets: NDArray[np.int64], out: Floats) -> None:
+    """Means of weights[j]·rows[j] over a user's rows, with compensated additions: no growth with the number of rows."""
+    lost = np.empty(rows.shape[1])
     for k in range(len(offsets) - 1):
+        lost[:] = 0.0
         for j in range(offsets[k], offsets[k + 1]):
             for i in range(rows.shape[1]):
-                out[k, i] += weights[j] * rows[j, i]
+                term = weights[j] * rows[j, i]
+                added = out[k, i] + term
+                shown = added - out[k, i]
+                lost[i] += (out[k, i] - (added - shown)) + (term - shown)
+                out[k, i] = added
         count = max(offsets[k + 1] - offsets[k], 1)
         for i in range(rows.shape[1]):
-            out[k, i] /= count
+            out[k, i] = (out[k, i] + lost[i]) / count
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -156,8 +136,8 @@ def _mean_outer_by_user(rows: Floats, weights: Floats, offsets: NDArray[np.int64
         for j in range(offsets[k], offsets[k + 1]):
             for i in range(dimension):
                 scaled = weights[j] * rows[j, i] / count
-                for l in range(i + 1):
-                    out[k, i, l] += scaled * rows[j, l]
+                for other in range(i + 1):
+                    out[k, i, other] += scaled * rows[j, other]
         for i in range(dimension):
-            for l in range(i):
-                out[k, l, i] = out[k, i, l]
+            for other in range(i):
+                out[k, other, i] = out[k, i, other]

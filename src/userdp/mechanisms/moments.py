@@ -1,0 +1,90 @@
+"""Private second moments: what shapes the cap and the noise to the data."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from userdp.accounting import Adjacency
+from userdp.data.blocks import UserBlock
+from userdp.engines.base import Engine, Sums
+from userdp.losses.base import Floats
+from userdp.losses.linear import LinearModel, predictions
+from userdp.mechanisms.gaussian import Channel, mean_sensitivity
+
+
+def moment_sizes(block: UserBlock, model: LinearModel, theta: Floats) -> Floats:
+    """‖(1/m_k) Σ_j φ''_j x̃_j x̃_jᵀ‖ (Frobenius) of every user: a statistic for a private histogram."""
+    return _moments(block, model, theta, math.inf)[0]
+
+
+def clipped_moment(
+    engine: Engine,
+    model: LinearModel,
+    theta: Floats,
+    cap: float,
+    gdp: float,
+    n_users: int,
+    adjacency: Adjacency,
+    channel: Channel,
+    label: str,
+) -> tuple[Floats, float]:
+    """(1/n) Σ_k clip_cap((1/m_k) Σ_j φ''_j x̃_j x̃_jᵀ) plus symmetric Gaussian noise, and the noise's standard deviation.
+
+    **Formal guarantee.** ``gdp``-GDP: written as a vector with off-diagonal entries times √2, a user's matrix has the
+    length of its Frobenius norm, at most ``cap``; so the mean moves by at most 2·cap/n (cap/n under add/remove).
+    """
+    (total,) = engine.sum(_moment_sum, model, theta, cap)
+    upper = np.triu_indices(model.dimension)
+    weights = np.where(upper[0] == upper[1], 1.0, math.sqrt(2.0))
+    sensitivity = mean_sensitivity(cap, n_users, adjacency, engine.rounding)
+    released = channel.release(total[upper] * weights / n_users, sensitivity, gdp, label) / weights
+    matrix = np.zeros_like(total)
+    matrix[upper] = released
+    return matrix + np.triu(matrix, 1).T, sensitivity / gdp
+
+
+def _moment_sum(block: UserBlock, model: LinearModel, theta: Floats, cap: float) -> Sums:
+    return (_moments(block, model, theta, cap)[1],)
+
+
+def _moments(block: UserBlock, model: LinearModel, theta: Floats, cap: float) -> tuple[Floats, Floats]:
+    rows = model.rows(block.features)
+    weights = model.loss.curvature(predictions(rows, theta), model.features.targets(block.target))
+    norms, total = np.zeros(block.n_users), np.zeros((model.dimension, model.dimension))
+    _clipped_outer(rows, weights, block.offsets, cap, norms, total)
+    return norms, total
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _clipped_outer(
+    rows: Floats, weights: Floats, offsets: NDArray[np.int64], cap: float, norms: Floats, total: Floats
+) -> None:
+    dimension = rows.shape[1]
+    own = np.empty((dimension, dimension))
+    for k in range(len(offsets) - 1):
+        count = offsets[k + 1] - offsets[k]
+        if count == 0:
+            continue
+        own[:] = 0.0
+        for j in range(offsets[k], offsets[k + 1]):
+            for i in range(dimension):
+                scaled = weights[j] * rows[j, i] / count
+                if scaled != 0.0:
+                    for h in range(i + 1):
+                        own[i, h] += scaled * rows[j, h]
+        size = 0.0
+        for i in range(dimension):
+            for h in range(i):
+                size += 2 * own[i, h] * own[i, h]
+            size += own[i, i] * own[i, i]
+        norms[k] = math.sqrt(size)
+        shrink = min(1.0, cap / max(norms[k], 1e-300))
+        for i in range(dimension):
+            for h in range(i):
+                total[i, h] += shrink * own[i, h]
+                total[h, i] += shrink * own[i, h]
+            total[i, i] += shrink * own[i, i]

@@ -1,0 +1,40 @@
+"""The report of a fitted model: only what was released."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from userdp.estimators import LogisticRegression
+from userdp.report import figures
+from userdp.report.html import Section, page
+
+
+def model_report(model: LogisticRegression, features: Sequence[str], target: str, more: Sequence[Section] = ()) -> str:
+    """An HTML page about ``model``; ``more`` sections come after the ones every model has."""
+    release = model.release_
+    scale = np.asarray(release.details.get("scale", np.ones(len(release.coef))))
+    errors = release.noise_error[: len(release.coef)] * scale
+    sections = [
+        Section(
+            "The model",
+            f"Log-odds of {target} = {model.classes_[1]}. The bars are what privacy costs: two standard errors of the noise "
+            "that was added, known exactly and safe to publish. They do not include sampling error.",
+            [figures.coefficients(features, release.coef * scale, errors)],
+        ),
+        Section(
+            "Where the budget went",
+            f"{len(release.events)} noisy releases, each one counted. Together they satisfy every pair (ε, δ) on the curve.",
+            [figures.budget(release.events), *_curve(model)],
+        ),
+        Section("The plan, fixed before the data was touched", listing=release.plan),
+        *more,
+    ]
+    subtitle = f"{type(model).__name__}, {len(features)} features, n = {release.guarantee.n_users} users"
+    return page(f"Private model of {target}", subtitle, str(release.guarantee), sections)
+
+
+def _curve(model: LogisticRegression) -> list[str]:
+    privacy = model.privacy_
+    return [] if privacy.gdp is None else [figures.privacy_curve(privacy.gdp, privacy.epsilon, privacy.delta)]

@@ -1,0 +1,167 @@
+"""Minimize F(θ) = (1/n) Σ_k h̃_k(θ) + (λ/2)‖θ − c‖² over a convex set, to a proven distance; γ = inf leaves the losses uncapped.
+
+Certificate (docs/proofs/algorithms.md, Lemma 2). Let v_k be an η_k-subgradient of h̃_k at θ, r₀ = (1/n)Σv_k + λ(θ − c), and v any
+vector with sup_{z ∈ K} ⟨v, z − θ⟩ ≤ s. Then F(θ) − min_K F ≤ (1/n)Ση_k + s + ‖r₀ + v‖²/(2λ). The best v is the projection of *minus*
+r₀ onto the normal cone, so that r₀ + v is minus the projection of −r₀ onto the tangent cone.
+
+Method. The quadratic model of F is minimized over the set (an accelerated projected gradient method on d numbers, no pass
+over the data), then the slope of F along the way there decides how far to go. Every step lowers the convex F or the certified
+gap by a factor, so the gap falls below every target; there is no iteration limit for capped losses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from userdp.data.blocks import UserBlock
+from userdp.engines.base import Engine, Sums
+from userdp.losses.base import Floats
+from userdp.losses.linear import LinearModel
+from userdp.losses.vector import LinearPart
+from userdp.solvers.capped import Cap, pulls
+from userdp.solvers.newton import Solution
+from userdp.solvers.sets import Ball, ConvexSet, Within
+
+_EPS = float(np.finfo(np.float64).eps)
+# Steps without a better certificate after which an uncapped solve is at the level of rounding.
+_PATIENCE = 8
+
+
+@dataclass(frozen=True, eq=False)
+class SetObjective:
+    """F over the users of an engine, normalized by the public ``n_users``, on the convex set ``domain``.
+
+    ``center`` must lie in the domain. With a finite ``cap`` the minimization is over the part of the domain within 2γ/λ of
+    the centre: with at most 2·``n_users`` users that changes nothing, and with more it is part of the definition.
+    """
+
+    engine: Engine
+    model: LinearModel | LinearPart
+    cap: float
+    regularization: float
+    center: Floats
+    n_users: int
+    domain: ConvexSet
+
+    @property
+    def feasible(self) -> ConvexSet:
+        """The set that is searched."""
+        if math.isinf(self.cap):
+            return self.domain
+        return Within(self.domain, Ball(self.center, 2 * self.cap / self.regularization))
+
+    def evaluate(self, point: Floats, feasible: ConvexSet) -> State:
+        """One pass over the users."""
+        step = point - self.center
+        cap = Cap(self.cap, 4 * self.cap / self.regularization)
+        force, slack, error, hessian, capped = self.engine.sum(_kernel, self.model, self.center, step, cap)
+        gradient = force / self.n_users + self.regularization * step
+        curvature = hessian / self.n_users + self.regularization * np.eye(len(step))
+        normal = feasible.normal(point, -gradient)
+        rounding = float(error[0]) / self.n_users
+        if math.isfinite(self.cap):
+            rounding += 2 * self.engine.rounding * self.cap * self.engine.n_users / self.n_users
+        bent = normal.slack + (float(np.linalg.norm(gradient + normal.vector)) + rounding) ** 2 / (2 * self.regularization)
+        free = (float(np.linalg.norm(gradient)) + rounding) ** 2 / (2 * self.regularization)
+        gap = float(slack[0]) / self.n_users + min(bent, free)
+        distance = math.sqrt(2 * gap / self.regularization) + 2 * _EPS * float(np.linalg.norm(point))
+        return State(point, gradient, curvature, gap, distance, int(capped[0]))
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """A point, the gradient and curvature of F there, and what is proved: F − min F ≤ gap, ‖point − argmin‖ ≤ distance."""
+
+    point: Floats
+    gradient: Floats
+    curvature: Floats
+    gap: float
+    distance: float
+    capped: int
+
+
+def minimize_on_set(
+    objective: SetObjective, distance: float, *, on_step: Callable[[float], None] = lambda distance: None
+) -> Solution:
+    """A point proved to lie within ``distance`` of the minimizer of ``objective`` on its set.
+
+    Starts at the centre. Uncapped objectives (γ = inf) also end when rounding stops all progress: their ``distance`` may
+    then be larger than asked, and the caller must look at it. Equal inputs give equal bits.
+    """
+    feasible = objective.feasible
+    state = best = objective.evaluate(feasible.project(objective.center), feasible)
+    steps, idle = 0, 0
+    while best.distance > distance and not (math.isinf(objective.cap) and idle > _PATIENCE):
+        on_step(best.distance)
+        state = _step(objective, state, feasible, best.gap)
+        idle = 0 if state.gap < 0.9 * best.gap else idle + 1
+        best = state if state.gap < best.gap else best
+        steps += 1
+    return Solution(best.point, best.distance, best.capped, steps)
+
+
+def _step(objective: SetObjective, state: State, feasible: ConvexSet, gap: float) -> State:
+    """Towards the minimizer of the quadratic model; bisection on the slope of F if that is too far."""
+    direction = _model_minimizer(state, feasible) - state.point
+    start = float(state.gradient @ direction)
+    low, high, length = 0.0, 1.0, 1.0
+    trial = state
+    for _ in range(50):
+        trial = objective.evaluate(feasible.project(state.point + length * direction), feasible)
+        slope = float(trial.gradient @ direction)
+        if trial.gap <= 0.5 * gap or (slope <= 0 and (length == 1.0 or slope >= 0.7 * start)):
+            break
+        low, high = (length, high) if slope <= 0 else (low, length)
+        length = (low + high) / 2
+    return trial
+
+
+def _model_minimizer(state: State, feasible: ConvexSet) -> Floats:
+    """argmin over the set of ⟨g, z − θ⟩ + ½⟨z − θ, H(z − θ)⟩: Newton's point if it is feasible, else FISTA with restarts."""
+    point, gradient, curvature = state.point, state.gradient, state.curvature
+    newton = point - np.linalg.solve(curvature, gradient)
+    near = feasible.project(newton)
+    if float(np.linalg.norm(near - newton)) <= 1e-12 * float(np.linalg.norm(newton - point)):
+        return near
+    top = float(np.linalg.eigvalsh(curvature)[-1]) * (1 + 1e-9)
+    current = feasible.project(point - gradient / top)
+    first = previous = current
+    momentum = 1.0
+    lookahead = current
+    for _ in range(1000):
+        slope = gradient + curvature @ (lookahead - point)
+        current = feasible.project(lookahead - slope / top)
+        moved = current - lookahead
+        if float(np.linalg.norm(moved)) <= 1e-6 * float(np.linalg.norm(first - point)):
+            break
+        if float(moved @ (current - previous)) < 0:  # momentum points uphill
+            momentum, lookahead, previous = 1.0, current, current
+            continue
+        following = (1 + math.sqrt(1 + 4 * momentum * momentum)) / 2
+        lookahead = current + (momentum - 1) / following * (current - previous)
+        momentum, previous = following, current
+    return current if _model_value(state, current) <= _model_value(state, first) else first
+
+
+def _model_value(state: State, point: Floats) -> float:
+    step = point - state.point
+    return float(state.gradient @ step + 0.5 * step @ state.curvature @ step)
+
+
+def _kernel(block: UserBlock, model: LinearModel | LinearPart, center: Floats, step: Floats, cap: Cap) -> Sums:
+    if isinstance(model, LinearPart):
+        forces, capped = model.forces(block, cap.force)
+        none = np.zeros((model.dimension, model.dimension))
+        return forces.sum(axis=0), np.zeros(1), np.zeros(1), none, np.array([float(capped)])
+    found = pulls(block, model, center, step, cap)
+    return (
+        found.forces.sum(axis=0),
+        found.slacks.sum(keepdims=True),
+        found.errors.sum(keepdims=True),
+        found.hessian,
+        np.array([float(found.capped)]),
+    )
