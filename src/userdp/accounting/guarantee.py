@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -56,7 +57,7 @@ class Guarantee:
         change = "replacing" if self.adjacency == "replace" else "adding or removing"
         return (
             f"(ε = {self.epsilon:g}, δ = {self.delta:g}) differential privacy: {change} {whose} changes the "
-            f"probability of any result by a factor of at most e^{self.epsilon:g}, up to {self.delta:g}"
+            f"probability of any result by a factor of at most {_factor(self.epsilon)}, up to {self.delta:g}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,3 +71,7 @@ class Guarantee:
             "n_users": self.n_users,
             "reproducible": self.reproducible,
         }
+
+
+def _factor(epsilon: float) -> str:
+    return f"{math.exp(epsilon):.3g}" if epsilon < 10 else f"e^{epsilon:g}"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from userdp.data.blocks import UserBlock
 from userdp.losses.base import Floats
 from userdp.losses.linear import LinearModel
 from userdp.mechanisms.histogram import Bins, signed_log_bins
 
-# Half an octave a bin, from 10^-9 to 10^9 units of either sign.
-FIRST_LOOK = signed_log_bins(2.0**-30, 2.0**30, math.sqrt(2.0))
+# An octave a bin, from 10^-9 to 10^9 units of either sign.
+FIRST_LOOK = signed_log_bins(2.0**-30, 2.0**30, 2.0)
 
 
 def gradient_sizes(block: UserBlock, model: LinearModel, theta: Floats) -> Floats:
@@ -21,8 +22,8 @@ def gradient_sizes(block: UserBlock, model: LinearModel, theta: Floats) -> Float
     return np.asarray(np.sqrt(np.einsum("ki,ki->k", gradients, gradients)))
 
 
-def visible(counts: Floats, sigma: float, histograms: int) -> Floats:
-    """The counts of the runs of bins that stand out of the noise, 0 elsewhere.
+def visible(counts: Floats, sigma: float, histograms: int) -> NDArray[np.bool_]:
+    """The runs of bins that stand out of the noise.
 
     A run of w = 1, 2, 4 or 8 bins is believed when its sum exceeds σ√w·(½ + √(2 ln N)), N being the number of runs in all
     ``histograms``: the largest of N sums of pure noise is about σ√(2w ln N). Its ends are cut back to bins above σ.
@@ -30,45 +31,52 @@ def visible(counts: Floats, sigma: float, histograms: int) -> Floats:
     limit = sigma * (0.5 + math.sqrt(2 * math.log(4 * len(counts) * histograms)))
     believed = np.zeros(len(counts), dtype=bool)
     for width in (1, 2, 4, 8):
-        for start in np.flatnonzero(np.convolve(counts, np.ones(width), "valid") > limit * math.sqrt(width)):
-            solid = start + np.flatnonzero(counts[start : start + width] > sigma)
+        doubtful = np.where(believed, 0.0, counts)  # a run must not live off a bin that stands out alone
+        for start in np.flatnonzero(np.convolve(doubtful, np.ones(width), "valid") > limit * math.sqrt(width)):
+            solid = start + np.flatnonzero(doubtful[start : start + width] > sigma)
             believed[solid.min() : solid.max() + 1] = True
-    return np.where(believed, np.maximum(counts, 0.0), 0.0)
+    return believed
 
 
 def first_look(counts: Floats, sigma: float, bins: Bins, n_users: int) -> tuple[Floats, Floats]:
     """Mean and standard deviation of every feature from noisy histograms over all magnitudes, (features, bins).
 
-    Where only zeros stand out the column is rare: ones are assumed, in half as many rows as could hide in the noise.
+    Magnitudes are sought in the sum of both signs. Where only zeros stand out the column is rare: ones are assumed, in
+    half as many rows as could hide in the noise.
     """
     center, scale = np.zeros(len(counts)), np.full(len(counts), math.sqrt(min(2.0 * sigma / n_users, 1.0)))
-    zero = bins.centers == 0
+    zero = len(bins.centers) // 2
+    sizes, width = bins.centers[zero + 1 :], bins.widths[zero + 1 :]
     for i, row in enumerate(counts):
-        seen = visible(np.where(zero, 0.0, row), sigma, len(counts))
+        positive, negative = row[zero + 1 :], row[zero - 1 :: -1]
+        seen = visible(positive + negative, sigma * math.sqrt(2), len(counts))
         if seen.any():
-            seen += np.where(zero, np.maximum(row - sigma, 0.0), 0.0)
-            center[i], scale[i] = _mean_and_deviation(seen / seen.sum(), bins, np.where(zero, 0.0, bins.widths))
+            total = max(float((positive + negative)[seen].sum()) + max(float(row[zero]), 0.0), 1.0)
+            center[i] = float((positive - negative)[seen] @ sizes[seen]) / total
+            square = float((positive + negative)[seen] @ (sizes[seen] ** 2 + width[seen] ** 2 / 12)) / total
+            least = float(np.min(width[seen] ** 2)) / 12 * 0.5
+            scale[i] = math.sqrt(max(square - center[i] ** 2, least))
     return center, scale
 
 
-def closer_look(counts: Floats, sigma: float, bins: Bins, center: Floats, scale: Floats) -> tuple[Floats, Floats]:
+def closer_look(
+    counts: Floats, sigma: float, bins: Bins, center: Floats, scale: Floats, n_users: int
+) -> tuple[Floats, Floats]:
     """Better location and scale from noisy histograms of (x − center)/scale, for features that lie far from zero.
 
     A feature within two scales of zero needs no better location, and its scale may rest on rare values a histogram of
-    the bulk cannot see: it is left alone.
+    the bulk cannot see: it is left alone. Users whose votes stay hidden in the noise count as one scale away.
     """
     center, scale = center.copy(), scale.copy()
     for i, row in enumerate(counts):
-        seen = visible(row, sigma, len(counts))
+        seen = np.where(visible(row, sigma, len(counts)), np.maximum(row, 0.0), 0.0)
         if abs(center[i]) > 2 * scale[i] and seen.any():
-            move, shrink = _mean_and_deviation(seen / seen.sum(), bins, bins.widths)
-            center[i], scale[i] = center[i] + move * scale[i], shrink * scale[i]
+            hidden = max(1.0 - float(seen.sum()) / n_users, 0.0)
+            move = float(seen @ bins.centers) / float(seen.sum())
+            spread = float(seen @ (np.square(bins.centers - move) + np.square(bins.widths) / 12)) / float(seen.sum())
+            center[i] += (1 - hidden) * move * scale[i]
+            scale[i] *= math.sqrt((1 - hidden) * spread + hidden)
     return center, scale
-
-
-def _mean_and_deviation(shares: Floats, bins: Bins, widths: Floats) -> tuple[float, float]:
-    center = float(shares @ bins.centers)
-    return center, math.sqrt(float(shares @ (np.square(bins.centers - center) + np.square(widths) / 12)))
 
 
 def whitening(moment: Floats, sigma: float) -> Floats:

@@ -208,7 +208,7 @@ class _Fit:
             if look == 0:
                 center, scale = first_look(counts, sigma, bins, plan.n_users)
             else:
-                center, scale = closer_look(counts, sigma, bins, center, scale)
+                center, scale = closer_look(counts, sigma, bins, center, scale, plan.n_users)
             bins = linear_bins(-4.0, 4.0, 64)
         return FeatureMap(center, scale, ROW_BOUND, intercept)
 

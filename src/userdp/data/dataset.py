@@ -117,7 +117,11 @@ class UserDataset:
 
 def user_codes(groups: Any) -> tuple[NDArray[np.int64], list[Hashable]]:
     """Number each row's user 0, 1, … in order of first appearance; returns the numbers and the ids."""
-    ids = plain_array(groups, "groups")
+    if isinstance(groups, list | tuple):
+        ids = np.empty(len(groups), dtype=object)  # NumPy would read 3 and "3" as the same string, tuples as columns
+        ids[:] = groups
+    else:
+        ids = plain_array(groups, "groups")
     if ids.ndim != 1:
         raise DataError(f"groups must hold one user id for each row, got an array of shape {ids.shape}")
     missing = sum(1 for user in ids if user is None or user != user) if ids.dtype.kind in "OfMm" else 0

@@ -73,4 +73,5 @@ def load(path: str | Path) -> ModelFile:
     model.coef_ = model.release_.coef[None, :]
     model.intercept_ = np.array([model.release_.intercept])
     model.n_features_in_ = len(model.release_.coef)
+    model.feature_names_in_ = np.asarray(content["features"], dtype=object)
     return ModelFile(model, tuple(content["features"]), content["target"])

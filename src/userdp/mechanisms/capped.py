@@ -81,7 +81,7 @@ def plan_capped(
 def capped_minimizer(
     engine: Engine, model: LinearModel, center: Floats, plan: CappedPlan, n_users: int, channel: Channel, label: str
 ) -> tuple[Floats, Solution]:
-    """Release the capped minimizer around ``center``, an earlier release or a public point; ``Solution`` is not private.
+    """Release the capped minimizer around ``center`` (a release or a public point); ``Solution`` is not private.
 
     **Formal guarantee.** ``plan.gdp``-GDP for every dataset: nothing is assumed of the rows, there is no failure
     (docs/proofs/capped-release.md, Theorem 5).

@@ -53,13 +53,15 @@ def log_bins(low: float, high: float, factor: float) -> Bins:
     [2.0, 4.0]
     """
     count = math.ceil(math.log(high / low) / math.log(factor) - 1e-9)
-    return Bins(low * np.power(factor, np.arange(1.0, count)), low * np.power(factor, np.arange(count) + 0.5))
+    edges: Floats = low * np.power(factor, np.arange(1.0, count))
+    centers: Floats = low * np.power(factor, np.arange(count) + 0.5)
+    return Bins(edges, centers)
 
 
 def signed_log_bins(low: float, high: float, factor: float) -> Bins:
     """Bins of numbers of either sign around a zero bin (−low, low)."""
     count = math.ceil(math.log(high / low) / math.log(factor) - 1e-9)
-    edges: Floats = low * np.power(factor, np.arange(float(count)))
+    edges: Floats = np.asarray(low * np.power(factor, np.arange(float(count))), dtype=np.float64)
     centers: Floats = low * np.power(factor, np.arange(count) + 0.5)
     return Bins(
         np.asarray([*-edges[::-1], *edges], dtype=np.float64),
@@ -70,7 +72,9 @@ def signed_log_bins(low: float, high: float, factor: float) -> Bins:
 def linear_bins(low: float, high: float, count: int) -> Bins:
     """Equal bins."""
     width = (high - low) / count
-    return Bins(low + width * np.arange(1, count), low + width * (np.arange(count) + 0.5))
+    edges: Floats = np.asarray(low + width * np.arange(1.0, count), dtype=np.float64)
+    centers: Floats = np.asarray(low + width * (np.arange(count) + 0.5), dtype=np.float64)
+    return Bins(edges, centers)
 
 
 def user_histogram(

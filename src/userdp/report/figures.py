@@ -33,15 +33,12 @@ def coefficients(names: Sequence[str], values: Sequence[float], errors: Sequence
 
 
 def budget(events: Sequence[GaussianEvent]) -> str:
-    """Where the privacy budget went: the share of μ² of each kind of release, in the order of the fit."""
-    labels: list[str] = []
-    shares: list[float] = []
+    """Where the privacy budget went: the share of μ² of each kind of release."""
+    kinds: dict[str, float] = {}
     for event in events:
         kind = event.label.rstrip("0123456789 ")
-        if not labels or labels[-1] != kind:
-            labels.append(kind)
-            shares.append(0.0)
-        shares[-1] += event.gdp**2
+        kinds[kind] = kinds.get(kind, 0.0) + event.gdp**2
+    labels, shares = list(kinds), list(kinds.values())
     total = sum(shares)
     figure, axes = _axes(7.2, 0.6 + 0.3 * len(labels))
     axes.barh(range(len(labels)), [100 * share / total for share in shares], color=_ACCENT, height=0.6)

@@ -1,0 +1,84 @@
+"""The capped release on a constraint set: minimizer of (1/n) Σ_k h̃_k(θ) + (λ/2)‖θ − c‖² over K, plus noise.
+
+The proof of sensitivity needs nothing of the users' terms but that they are convex and γ-Lipschitz on K, so it also covers the
+linear parts of ``VectorModel`` losses, each shortened to γ. Proofs: docs/proofs/algorithms.md, section 2.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from userdp.accounting import Adjacency, sum_sensitivity
+from userdp.engines.base import Engine
+from userdp.losses.base import Floats
+from userdp.losses.linear import LinearModel
+from userdp.losses.vector import LinearPart
+from userdp.mechanisms.capped import DISTANCE_SHARE, CappedPlan, plan_capped
+from userdp.mechanisms.gaussian import Channel
+from userdp.solvers.constrained import SetObjective, minimize_on_set
+from userdp.solvers.newton import Solution
+from userdp.solvers.sets import ConvexSet
+
+_EPS = float(np.finfo(np.float64).eps)
+
+
+def plan_on_set(
+    model: LinearModel | LinearPart,
+    n_users: int,
+    adjacency: Adjacency,
+    *,
+    cap: float,
+    regularization: float,
+    gdp: float,
+    center_norm: float,
+    reach: float,
+    rounding: float,
+) -> CappedPlan:
+    """Sensitivity 2γ/(λn) (γ/(λn) under add/remove) plus twice the certified distance.
+
+    The distance is a hundredth of the sensitivity or, if that is more, what floating point can certify for any data.
+    ``reach`` bounds the norm of the set's points (inf if it has no curved boundary), ``rounding`` is the engine's.
+    """
+    if isinstance(model, LinearPart):
+        stable = sum_sensitivity(cap, adjacency) / (regularization * n_users)
+        error = 8 * rounding * cap / regularization + 8 * _EPS * (center_norm + cap / regularization)
+        planned = CappedPlan(cap, regularization, max(DISTANCE_SHARE * stable, error), stable * (1 + 1e-9), gdp)
+    else:
+        planned = plan_capped(
+            model,
+            n_users,
+            adjacency,
+            cap=cap,
+            regularization=regularization,
+            gdp=gdp,
+            center_norm=center_norm,
+            rounding=rounding,
+        )
+    # A normal vector of length ≤ 3γ on a sphere whose points are rounded to eps·reach has a slack of that size.
+    size = reach if math.isfinite(reach) else center_norm + 2 * cap / regularization
+    curved = math.sqrt(2 * 64 * _EPS * 3 * cap * size / regularization)
+    distance = max(planned.distance, curved)
+    stable = sum_sensitivity(cap, adjacency) / (regularization * n_users)
+    return CappedPlan(cap, regularization, distance, stable * (1 + 1e-9) + 2 * distance, gdp)
+
+
+def constrained_minimizer(
+    engine: Engine,
+    model: LinearModel | LinearPart,
+    center: Floats,
+    domain: ConvexSet,
+    plan: CappedPlan,
+    n_users: int,
+    channel: Channel,
+    label: str,
+) -> tuple[Floats, Solution]:
+    """Release the capped minimizer over ``domain`` around ``center``; the solution is not private.
+
+    **Formal guarantee.** ``plan.gdp``-GDP for every dataset, if center and domain are public or released earlier: nothing is
+    assumed of the rows, there is no failure (docs/proofs/algorithms.md, Theorem 1).
+    """
+    objective = SetObjective(engine, model, plan.cap, plan.regularization, center, n_users, domain)
+    solution = minimize_on_set(objective, plan.distance)
+    return channel.release(solution.theta, plan.sensitivity, plan.gdp, label), solution
