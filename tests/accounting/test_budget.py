@@ -57,6 +57,12 @@ def test_bad_delta(delta: float) -> None:
         Budget.of(1.0, delta)
 
 
+def test_an_epsilon_that_protects_nobody() -> None:
+    with pytest.raises(ValueError, match="epsilon = 65 protects nobody: choose at most 64"):
+        Budget.of(65.0, 1e-6)
+    assert Budget.of(64.0, 1e-6).gdp > 5
+
+
 def test_guarantee_reports_what_was_asked_and_what_was_spent() -> None:
     budget = Budget.of(2.0, 1e-5, "add-remove")
     budget.charge(0.3 * budget.gdp, "a", numbers=1)

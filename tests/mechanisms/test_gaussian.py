@@ -7,9 +7,10 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from scipy import stats
 
 from userdp.accounting import Budget, BudgetExceeded, delta_of
-from userdp.accounting.budget import GRID_PRICE, SMALLEST_GDP
+from userdp.accounting.budget import GRID_PRICE, LARGEST_EPSILON, SMALLEST_GDP
 from userdp.mechanisms.gaussian import GRID_MARGIN, Channel, mean_sensitivity
 from userdp.mechanisms.noise import GRID_BITS, SecureNoise, SeededNoise
 
@@ -63,6 +64,19 @@ def test_grid_costs_at_most_its_price(bits: int, epsilon: float) -> None:
         for signed in (shift, -shift):
             assert hockey_stick(grid, signed, epsilon) <= delta_of(epsilon, shift) + 1.6 * grid
     assert 1.6 * 2.0**-GRID_BITS < GRID_PRICE
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 6])
+def test_discrete_gaussian_is_close_to_a_rounded_one(bits: int) -> None:
+    """Total variation ≤ 0.021·(g/σ)²: Theorem 3 uses it with 2^-90, where e^64 times it is below the price."""
+    grid = 2.0**-bits
+    points = np.arange(-int(30 / grid), int(30 / grid) + 1)
+    discrete = np.exp(-((grid * points) ** 2) / 2)
+    discrete /= discrete.sum()
+    upper = np.where(points < 0, stats.norm.cdf(grid * (points + 0.5)), stats.norm.sf(grid * (points - 0.5)))
+    lower = np.where(points < 0, stats.norm.cdf(grid * (points - 0.5)), stats.norm.sf(grid * (points + 0.5)))
+    assert 0.5 * float(np.abs(discrete - (upper - lower)).sum()) <= 0.021 * grid**2
+    assert (1 + math.exp(LARGEST_EPSILON)) * 0.021 * 2.0 ** (-2 * GRID_BITS) < GRID_PRICE
 
 
 def test_normalizer_of_the_discrete_gaussian_is_the_continuous_one() -> None:

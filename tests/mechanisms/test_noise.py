@@ -31,7 +31,7 @@ def test_coordinates_are_independent() -> None:
 
 
 def test_values_come_out_on_the_grid_and_the_grid_is_fine_enough() -> None:
-    """At value 0 a float64 near 1 cannot show the grid of 2^-90, but tiny draws of a huge-scale grid cannot be finer."""
+    """Every output is a multiple of the grid, which is at most σ·2^-90."""
     for scale in (1.0, 0.75, 1e-20):
         grid = Fraction(2) ** (math.floor(math.log2(scale)) - GRID_BITS)
         assert grid <= Fraction(scale) / 2**GRID_BITS

@@ -13,6 +13,8 @@ from userdp.accounting.guarantee import Adjacency, Guarantee, Unit
 GRID_SHARE = 2.0**-10
 # That theorem's price of one released number.
 GRID_PRICE = 2.0**-89
+# Up to this ε the price holds for adaptive releases (docs/proofs/gaussian.md, Theorem 3).
+LARGEST_EPSILON = 64.0
 # Below this, rounding values to the grid would no longer be covered by the margin on the sensitivity (same theorem).
 SMALLEST_GDP = 2.0**-20
 
@@ -43,6 +45,8 @@ class Budget:
         """The largest Gaussian budget that (ε, δ) allows."""
         if not 0 < delta < 1:
             raise ValueError(f"delta must lie strictly between 0 and 1, got {delta}")
+        if epsilon > LARGEST_EPSILON:
+            raise ValueError(f"epsilon = {epsilon:g} protects nobody: choose at most {LARGEST_EPSILON:g}")
         return cls(epsilon, delta, adjacency, gdp_of(epsilon, delta * (1 - GRID_SHARE)))
 
     @property

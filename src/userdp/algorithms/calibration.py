@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,24 +80,63 @@ def closer_look(
     return center, scale
 
 
-def whitening(moment: Floats, sigma: float) -> Floats:
-    """P with Pᵀ M P ≈ I for a noisy second moment M whose entries carry noise of standard deviation ``sigma``.
+@dataclass(frozen=True, eq=False)
+class Geometry:
+    """Coordinates θ = √L Uᵀ w of the coefficients w, in which the matrix U diag(L) Uᵀ of curvatures is the identity."""
 
-    M is shrunk towards a multiple of the identity by as much as noise explains of its spread (Ledoit and Wolf 2004), and
-    its eigenvalues are raised by half the noise's spectral size, so that no direction looks smaller than it can be told.
+    values: Floats
+    vectors: Floats
+
+    @classmethod
+    def of(cls, curvature: Floats) -> Geometry:
+        """Coordinates for a positive definite matrix."""
+        values, vectors = np.linalg.eigh(0.5 * (curvature + curvature.T))
+        return cls(np.maximum(values, 1e-12 * values[-1]), vectors)
+
+    @property
+    def matrix(self) -> Floats:
+        """P with w = Pθ."""
+        return np.asarray(self.vectors / np.sqrt(self.values))
+
+    @property
+    def inverse(self) -> Floats:
+        """P⁻¹."""
+        return np.asarray((self.vectors * np.sqrt(self.values)).T)
+
+
+def denoise(moment: Floats, sigma: float) -> Floats:
+    """A positive definite estimate of a second moment whose entries carry noise of standard deviation ``sigma``
+    (σ on the diagonal, σ/√2 beside it).
+
+    Diagonal and off-diagonal parts are shrunk, towards their mean and towards zero, by as much as noise explains of their
+    spread (the idea of Ledoit and Wolf 2004); eigenvalues are then raised by half the noise's spectral size.
     """
     size = len(moment)
-    level = max(float(np.trace(moment)) / size, 1e-3)
-    spread = float(np.square(moment - level * np.eye(size)).sum())
-    share = min(sigma**2 * size * (size + 1) / 2 / max(spread, 1e-300), 1.0)
-    values, vectors = np.linalg.eigh((1 - share) * moment + share * level * np.eye(size))
-    floor = max(0.5 * (1 - share) * sigma * math.sqrt(size), 1e-6 * level)
-    return np.asarray(vectors / np.sqrt(np.maximum(values, 0.0) + floor))
+    diagonal = np.diag(moment)
+    level = max(float(diagonal.mean()), 1e-3 * float(np.abs(diagonal).max()), 1e-12)
+    share = min(sigma**2 * size / max(float(np.square(diagonal - level).sum()), 1e-300), 1.0)
+    beside = moment - np.diag(diagonal)
+    lost = min(sigma**2 * size * (size - 1) / 2 / max(float(np.square(beside).sum()), 1e-300), 1.0)
+    shrunk = np.diag(np.maximum((1 - share) * diagonal + share * level, 0.1 * level)) + (1 - lost) * beside
+    values, vectors = np.linalg.eigh(shrunk)
+    floor = max(0.5 * (1 - lost) * sigma * math.sqrt(size), 1e-4 * level)
+    return np.asarray((vectors * (np.maximum(values, 0.0) + floor)) @ vectors.T)
 
 
-def clean(counts: Floats, sigma: float) -> Floats:
-    """Shares of the bins around a noisy histogram's peak that stand out of the noise; at least one bin remains."""
-    smooth = np.convolve(counts, [0.5, 1.0, 0.5], "same")
+def shrink(point: Floats, variance: float, prior: Floats) -> Floats:
+    """Posterior mean of θ_j ~ N(0, τ·prior_j) seen with noise N(0, variance), τ by maximum marginal likelihood."""
+    strengths = np.concatenate([[0.0], np.logspace(-4, 3, 60)])[:, None] * prior
+    total = strengths + variance
+    best = strengths[int(np.argmin((np.log(total) + point**2 / total).sum(axis=1)))]
+    return np.asarray(point * best / (best + variance))
+
+
+def clean(counts: Floats, sigma: float, bins: Bins, expected: float) -> Floats:
+    """Shares of the bins around a noisy histogram's peak that stand out of the noise; at least one bin remains.
+
+    When noise makes several peaks, one σ of height is worth an octave of distance from the ``expected`` value.
+    """
+    smooth = np.convolve(counts, [0.5, 1.0, 0.5], "same") - sigma * np.abs(np.log2(bins.centers / expected))
     peak = first = last = int(np.argmax(smooth))
     while first > 0 and smooth[first - 1] > 1.5 * sigma:
         first -= 1
@@ -104,16 +144,16 @@ def clean(counts: Floats, sigma: float) -> Floats:
         last += 1
     kept = np.zeros_like(counts)
     kept[first : last + 1] = np.maximum(counts[first : last + 1], 0.0)
-    kept[peak] += 1e-9
+    kept[peak] = max(float(kept[peak]), 1.0)
     return np.asarray(kept / kept.sum())
 
 
-def choose_cap(shares: Floats, bins: Bins, dimension: int, noise_per_cap: float, alignment: float = 0.12) -> float:
-    """The cap that minimizes predicted noise² + bias² of a mean of capped gradients.
+def choose_cap(shares: Floats, bins: Bins, noise_per_cap: float, alignment: float) -> tuple[float, float]:
+    """The cap that minimizes predicted noise² + bias² of a mean of capped vectors, and the share of their length it keeps.
 
-    Noise: d·(noise_per_cap·γ)². Bias: capped users lose E(‖g‖ − γ)₊ of pull, of which the share ``alignment`` does not
-    cancel between users.
+    Noise: (noise_per_cap·γ)². Bias: capped users lose E(‖v‖ − γ)₊, of which the share ``alignment`` does not cancel.
     """
     caps = bins.centers
-    lost = np.array([float(shares @ np.maximum(caps - cap, 0.0)) for cap in caps])
-    return float(caps[int(np.argmin(dimension * (noise_per_cap * caps) ** 2 + (alignment * lost) ** 2))])
+    lost = np.maximum(caps[None, :] - caps[:, None], 0.0) @ shares
+    best = int(np.argmin((noise_per_cap * caps) ** 2 + (alignment * lost) ** 2))
+    return float(caps[best]), max(float(np.minimum(1.0, caps[best] / caps) @ shares), 1 / 3)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,12 +25,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from userdp.accounting import Adjacency, Budget, Unit
 from userdp.algorithms.calibration import (
     FIRST_LOOK,
+    Geometry,
     choose_cap,
     clean,
     closer_look,
+    denoise,
     first_look,
     gradient_sizes,
-    whitening,
+    shrink,
 )
 from userdp.algorithms.release import LinearRelease
 from userdp.data import UserDataset
@@ -47,6 +49,9 @@ DEFAULT_ALGORITHM = "auto"
 ALGORITHMS = (DEFAULT_ALGORITHM,)
 
 ROW_BOUND = 64.0  # rows are clamped to ±64 private units a feature: public, and far outside ordinary data
+RADIUS = 20.0  # in coordinates of unit curvature: a coefficient vector this long predicts with certainty
+PULL_ALIGNMENT = 0.12  # share of the pull lost to a cap that does not cancel between users
+MOMENT_ALIGNMENT = 0.5
 LARGEST_MOMENT = 400  # beyond this many features a full second moment costs more than it brings
 
 
@@ -62,6 +67,8 @@ class DefaultPlan:
     gdp: float
     looks: int
     look: float
+    moments: int
+    second: int
     moment_cap: float
     moment: float
     caps: tuple[int, ...]
@@ -76,7 +83,9 @@ class DefaultPlan:
         look = float(np.clip((25 * resolution) ** 2 * n_features, 0.005, 0.08))
         looks = 3 if look < 0.01 else 2 if look < 0.03 else 1
         cap = float(np.clip((21 * resolution) ** 2, 0.002, 0.03))
-        moment = dimension <= LARGEST_MOMENT
+        difficulty = dimension**1.5 / (n_users * budget.gdp)
+        moments = 0 if dimension > LARGEST_MOMENT else 2 if difficulty < 0.05 else 1
+        moment = float(np.clip((8 * difficulty) ** 2, 0.005, 0.08))
         return cls(
             n_users,
             dimension,
@@ -86,8 +95,10 @@ class DefaultPlan:
             budget.gdp,
             looks,
             look,
-            0.01 if moment else 0.0,
-            0.10 if moment else 0.0,
+            moments,
+            10,
+            0.005,
+            moment,
             (0, 4, 10, 20) if learn_cap else (),
             cap,
             40,
@@ -96,7 +107,7 @@ class DefaultPlan:
     @property
     def phase_share(self) -> float:
         """What is left for the phases."""
-        return 1 - self.looks * self.look - self.moment_cap - self.moment - len(self.caps) * self.cap
+        return 1 - self.looks * self.look - self.moments * (self.moment_cap + self.moment) - len(self.caps) * self.cap
 
     def phase_gdps(self) -> Floats:
         """Budget of each phase: μ_t² grows like √t, because later phases weigh more in the result."""
@@ -109,8 +120,9 @@ class DefaultPlan:
             f"({self.adjacency}): Gaussian budget μ = {self.gdp:.4f}",
             f"{100 * self.looks * self.look:5.1f} %  units of every feature, from histograms with one vote a user",
         ]
-        if self.moment:
-            lines.append(f"{100 * (self.moment_cap + self.moment):5.1f} %  second moment of the scaled features")
+        if self.moments:
+            share = 100 * self.moments * (self.moment_cap + self.moment)
+            lines.append(f"{share:5.1f} %  curvature of the loss, {self.moments} times")
         if self.caps:
             lines.append(f"{100 * self.cap * len(self.caps):5.1f} %  cap on a user's pull, {len(self.caps)} times")
         lines.append(f"{100 * self.phase_share:5.1f} %  {self.phases} phases of capped, noisy mean gradients")
@@ -147,17 +159,14 @@ def fit_linear(
     fit = _Fit(engine or LocalEngine(dataset), Channel(budget, noise), adjacency)
     n_features = dataset.n_features
     plan = DefaultPlan.of(fit.n_users, n_features, n_features + fit_intercept, budget, learn_cap=force_cap is None)
-    with _progress(verbose, plan.phases + 3) as advance:
+    with _progress(verbose, plan.phases + 1) as advance:
         features = fit.units(plan, n_features, fit_intercept)
         advance("learning units")
-        model = fit.geometry(plan, LinearModel(loss, features))
-        advance("learning geometry")
-        points, sigmas, caps = fit.phases(plan, model, force_cap, advance)
-    theta, variance = _average(points, sigmas, decay=0.96)
-    weights = model.coefficients(theta)
-    coef, intercept = features.unfold(weights)
-    spread = np.eye(model.dimension) if model.geometry is None else model.geometry
-    covariance = _unfold_covariance(features, variance * spread @ spread.T)
+        path = fit.phases(plan, loss, features, force_cap, advance)
+    theta, variance = path.estimate(decay=0.96)
+    model = LinearModel(loss, features, path.geometry.matrix)
+    coef, intercept = features.unfold(model.coefficients(theta))
+    covariance = _unfold_covariance(features, variance * path.geometry.matrix @ path.geometry.matrix.T)
     release = LinearRelease(
         coef,
         intercept,
@@ -165,10 +174,10 @@ def fit_linear(
         tuple(budget.events),
         covariance,
         str(plan),
-        {"center": features.center, "scale": features.scale, "caps": caps},
+        {"center": features.center, "scale": features.scale, "caps": path.caps},
     )
     sizes = fit.engine.each(gradient_sizes, model, theta)
-    return release, {"gradient_sizes": sizes, "capped_users": int(np.sum(sizes > caps[-1]))}
+    return release, {"gradient_sizes": sizes, "capped_users": int(np.sum(sizes > path.caps[-1]))}
 
 
 @dataclass(frozen=True)
@@ -186,10 +195,13 @@ class _Fit:
     def _gdp(self, share: float) -> float:
         return math.sqrt(share) * self.channel.budget.gdp * (1 - 1e-14)
 
-    def _users(self, statistic: Any, arguments: tuple[Any, ...], bins: Bins, share: float, label: str) -> Floats:
-        """A cleaned private histogram of one number a user."""
-        gdp = self._gdp(share)
-        return clean(*user_histogram(self.engine, statistic, arguments, bins, gdp, self.adjacency, self.channel, label))
+    def _sizes(
+        self, statistic: Any, arguments: tuple[Any, ...], expected: float, share: float, label: str
+    ) -> tuple[Floats, Bins]:
+        """A cleaned private histogram of one size a user, in half octaves around what is expected."""
+        gdp, bins = self._gdp(share), log_bins(expected * 2.0**-8, expected * 2.0**8, math.sqrt(2))
+        noisy = user_histogram(self.engine, statistic, arguments, bins, gdp, self.adjacency, self.channel, label)
+        return clean(*noisy, bins, expected), bins
 
     def units(self, plan: DefaultPlan, n_features: int, intercept: bool) -> FeatureMap:
         """Private location and scale of every feature: a first look over all magnitudes, then zooms around the last."""
@@ -212,63 +224,83 @@ class _Fit:
             bins = linear_bins(-4.0, 4.0, 64)
         return FeatureMap(center, scale, ROW_BOUND, intercept)
 
-    def geometry(self, plan: DefaultPlan, model: LinearModel) -> LinearModel:
-        """Coordinates in which the loss is about equally curved in every direction at θ = 0."""
-        if not plan.moment:
-            return model
-        start = np.zeros(model.dimension)
-        curvature = model.loss.smoothness
-        bins = log_bins(0.5 * curvature, 2 * curvature * ROW_BOUND**2 * plan.dimension, math.sqrt(2))
-        shares = self._users(moment_sizes, (model, start), bins, plan.moment_cap, "moment cap")
-        cap = bins.quantile(shares, 0.3)
+    def curvature(self, plan: DefaultPlan, model: LinearModel, theta: Floats, label: str) -> Floats:
+        """A private estimate of the Hessian at θ, in the coordinates of θ."""
+        expected = plan.dimension**0.75 * (model.loss.smoothness if model.geometry is None else 1.0)
+        shares, bins = self._sizes(moment_sizes, (model, theta), expected, plan.moment_cap, f"{label} cap")
+        gdp = self._gdp(plan.moment)
+        units = math.sqrt((2 if self.adjacency == "replace" else 1) * plan.dimension * (plan.dimension + 1) / 2)
+        cap, common = choose_cap(shares, bins, units / (plan.n_users * gdp), MOMENT_ALIGNMENT)
         moment, sigma = clipped_moment(
-            self.engine, model, start, cap, self._gdp(plan.moment), plan.n_users, self.adjacency, self.channel, "moment"
+            self.engine, model, theta, cap, gdp, plan.n_users, self.adjacency, self.channel, label
         )
-        lost = min(3.0, float(shares @ bins.centers) / float(shares @ np.minimum(bins.centers, cap)))
-        return LinearModel(model.loss, model.features, whitening(lost * moment, lost * sigma))
+        return denoise(moment / common, sigma / common)
 
     def phases(
-        self, plan: DefaultPlan, model: LinearModel, force_cap: float | None, advance: Any
-    ) -> tuple[list[Floats], list[float], list[float]]:
-        """Released proposals θ_t − ĝ_t, the standard deviation of their noise, and the caps."""
-        size = math.sqrt(plan.dimension * model.loss.smoothness)
-        bins = log_bins(size * 2.0**-8, size * 2.0**4, math.sqrt(2))
+        self, plan: DefaultPlan, loss: Loss, features: FeatureMap, force_cap: float | None, advance: Any
+    ) -> _Path:
+        """All phases; what comes back was released or follows from it."""
         gdps = plan.phase_gdps()
-        per_cap = (2 if self.adjacency == "replace" else 1) / (plan.n_users * self._gdp(plan.phase_share))
-        theta = np.zeros(model.dimension)
-        points: list[Floats] = []
-        sigmas: list[float] = []
-        caps: list[float] = [] if force_cap is None else [force_cap]
+        units = (2 if self.adjacency == "replace" else 1) * math.sqrt(plan.dimension)
+        expected = math.sqrt(plan.dimension) / 2
+        theta = np.zeros(plan.dimension)
+        path = _Path(Geometry(np.full(plan.dimension, loss.smoothness), np.eye(plan.dimension)))
+        plain = LinearModel(loss, features)
+        if plan.moments:
+            path = _Path(Geometry.of(self.curvature(plan, plain, theta, "curvature")))
+        caps: list[float] = []
+        common = 1.0
         for t, gdp in enumerate(gdps):
+            if plan.moments == 2 and t == plan.second:
+                model = LinearModel(loss, features, path.geometry.matrix)
+                inverse = path.geometry.inverse
+                moment = inverse.T @ self.curvature(plan, model, theta, "curvature") @ inverse
+                path, old = _Path(Geometry.of(moment)), path.geometry
+                theta = path.geometry.inverse @ (old.matrix @ theta)
+            model = LinearModel(loss, features, path.geometry.matrix)
             if t in plan.caps:
-                shares = self._users(gradient_sizes, (model, theta), bins, plan.cap, "cap")
-                caps.append(choose_cap(shares, bins, model.dimension, per_cap))
+                shares, bins = self._sizes(gradient_sizes, (model, theta), expected, plan.cap, "cap")
+                cap, common = choose_cap(
+                    shares, bins, units / (plan.n_users * self._gdp(plan.phase_share)), PULL_ALIGNMENT
+                )
+                caps.append(cap)
             mean = clipped_mean(
                 self.engine,
                 model,
                 theta,
-                caps[-1],
+                caps[-1] if force_cap is None else force_cap,
                 float(gdp),
                 plan.n_users,
                 self.adjacency,
                 self.channel,
                 f"phase {t + 1}",
             )
-            points.append(theta - mean.value)
-            sigmas.append(mean.sigma)
-            noise = model.dimension * mean.sigma**2
-            keep = min(1.0, 0.25 / noise)
-            theta, _ = _average(points, sigmas, decay=min(max((1 - keep) / (1 + keep), 0.4), 0.92))
+            path.points.append(theta - mean.value / common)
+            path.sigmas.append(mean.sigma / common)
+            keep = min(1.0, 0.25 / (plan.dimension * path.sigmas[-1] ** 2))
+            theta, _ = path.estimate(decay=min(max((1 - keep) / (1 + keep), 0.4), 0.92), caution=0.5)
             advance(f"phase {t + 1} of {plan.phases}")
-        return points, sigmas, caps
+        path.caps.extend(caps if force_cap is None else [force_cap])
+        return path
 
 
-def _average(points: list[Floats], sigmas: list[float], decay: float) -> tuple[Floats, float]:
-    """Precision-weighted mean with weights that decay with age, and the variance of its noise."""
-    variance = np.square(sigmas)
-    weights = decay ** np.arange(len(points))[::-1] / variance
-    weights /= weights.sum()
-    return np.asarray(weights @ np.array(points)), float(weights**2 @ variance)
+@dataclass
+class _Path:
+    """Released proposals in one geometry."""
+
+    geometry: Geometry
+    points: list[Floats] = field(default_factory=list)
+    sigmas: list[float] = field(default_factory=list)
+    caps: list[float] = field(default_factory=list)
+
+    def estimate(self, decay: float, caution: float = 1.0) -> tuple[Floats, float]:
+        """Precision-weighted mean with weights that decay with age, shrunk where noise dominates; and its noise variance."""
+        variance = np.square(self.sigmas)
+        weights = decay ** np.arange(len(self.points))[::-1] / variance
+        weights /= weights.sum()
+        spread = float(weights**2 @ variance)
+        point = shrink(weights @ np.array(self.points), caution * spread, self.geometry.values)
+        return point * min(1.0, RADIUS / max(float(np.linalg.norm(point)), 1e-300)), spread
 
 
 def _unfold_covariance(features: FeatureMap, covariance: Floats) -> Floats:

@@ -1,166 +1,231 @@
-"""Phased-ERM: Algorithm 3 of the paper with the capped release.
+"""Algorithms 3 and 4: Phased-ERM and Phased-SCO.
 
-θ̂_i ≈ argmin_θ (1/n) Σ_k h̃_k(θ) + (λ_i/2)‖θ − θ̂_{i−1}‖², released with Gaussian noise, i = 1..T. The plan fixes every λ_i,
-cap, tolerance and share of the budget before the data is touched.
+θ̂_i ≈ argmin_{K_i} (1/n_i) Σ_k h_k(θ) + (λ_i/2)‖θ − θ̂_{i−1}‖², released with noise, i = 1..T, on all users (ERM) or on disjoint blocks of
+users (SCO). The plan fixes every λ_i, cap or Δ, and share of the budget before the data is touched.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 
-from userdp.accounting import Adjacency, Budget, Guarantee, check_adjacency
+from userdp.accounting.deletion import calibrate_deletion
+from userdp.algorithms.output_perturbation import default_beta, public_users
+from userdp.algorithms.plan import Plan, PublicNumbers, Settings, Stage, make_step
+from userdp.algorithms.problem import Problem
+from userdp.algorithms.run import PaperRelease, run
 from userdp.data import UserDataset
-from userdp.engines import Engine, LocalEngine
-from userdp.losses import FeatureMap, LinearModel, Loss
-from userdp.losses.base import Floats
-from userdp.mechanisms.capped import CappedPlan, capped_minimizer, plan_capped
-from userdp.mechanisms.gaussian import Channel
-from userdp.mechanisms.noise import noise_from
 
-
-@dataclass(frozen=True)
-class Phase:
-    """One phase: how strongly it holds on to the last release, how hard a user may pull, its share of the budget."""
-
-    regularization: float
-    cap: float
-    gdp: float
-
-
-@dataclass(frozen=True)
-class PhasedPlan:
-    """Phased-ERM, decided from public numbers; ``str(plan)`` is meant to be read."""
-
-    n_users: int
-    dimension: int
-    epsilon: float
-    delta: float
-    adjacency: Adjacency
-    phases: tuple[Phase, ...]
-
-    def noise(self, phase: Phase) -> float:
-        """Standard deviation per coefficient, without the small term for inexact minimization."""
-        units = 2 if self.adjacency == "replace" else 1
-        return units * phase.cap / (phase.regularization * self.n_users * phase.gdp)
-
-    def __str__(self) -> str:
-        head = (
-            f"Phased-ERM, {len(self.phases)} phases, n = {self.n_users} users, d = {self.dimension}, "
-            f"ε = {self.epsilon:g}, δ = {self.delta:g} ({self.adjacency})"
-        )
-        rows = [
-            f"  {i:3d}  λ {phase.regularization:10.4g}  cap {phase.cap:9.4g}  gdp {phase.gdp:8.4g}  "
-            f"noise {self.noise(phase):9.4g} a coefficient"
-            for i, phase in enumerate(self.phases, 1)
-        ]
-        return "\n".join([head, *rows])
+# The smallest block of Phased-SCO with the capped release, which has no minimum of its own.
+SMALLEST_BLOCK = 8
 
 
 def plan_phased_erm(
+    problem: Problem,
     n_users: int,
-    dimension: int,
     *,
-    epsilon: float,
-    delta: float,
     radius: float,
-    lipschitz: float = 1.0,
-    rows_per_user: int = 1,
-    adjacency: str = "replace",
-    force_cap: float | None = None,
-    regularization: float | None = None,
     phases: int | None = None,
-    growth: float = 4.0,
-) -> PhasedPlan:
-    """Plan Algorithm 3: T = ⌈ln(nm)⌉ phases with λ_i = λ·4^i and equal shares μ_G/√T of the Gaussian budget.
+    regularization: float | None = None,
+    **public: Unpack[PublicNumbers],
+) -> Plan:
+    """Plan Algorithm 3: T = ⌈ln(nm)⌉ phases with λ_i = λ·4^i.
 
-    ``radius`` R bounds the distance from the start to the optimum, ``lipschitz`` G a row's gradient, ``rows_per_user`` m is
-    *declared* (the real number of rows is not public). Defaults: cap γ = min(G, 5G√(ln(nT/β)/m)) with β = 1/(nm), which
-    leaves every user uncapped with probability 1 − β when rows are exchangeable, and λ = γ√(dT)/(R·n·μ_G)/growth
-    (docs/proofs/rates.md); ``growth=1`` keeps λ constant.
+    ``radius`` R bounds the distance from the start to the optimum. Budgets: ε/T and δ/T a phase (deletion test, basic
+    composition), μ_G/√T (capped, exact). λ is the paper's G√d/(Rn√m) for literal constants; else it balances λR² with the noise,
+    λ₁ = γ√(dT)/(Rnμ_G), γ = σ-equivalent cap (docs/proofs/algorithms.md, section 4). β = 1/(nm) unless given.
 
-    >>> print(plan_phased_erm(1000, 5, epsilon=1.0, delta=1e-6, radius=3.0, force_cap=0.2, phases=2))
-    Phased-ERM, 2 phases, n = 1000 users, d = 5, ε = 1, δ = 1e-06 (replace)
-        1  λ  ...  cap       0.2  gdp   0.1674  noise ... a coefficient
-        2  λ  ...  cap       0.2  gdp   0.1674  noise ... a coefficient
+    >>> from userdp.losses.vector import VectorModel
+    >>> from userdp.solvers.sets import Ball
+    >>> steep = Problem(VectorModel.linear(4), lipschitz=1.0, domain=Ball(np.zeros(4), 1.0))
+    >>> public = dict(epsilon=1.0, delta=1e-6, rows_per_user=100, force_cap=0.2)
+    >>> print(plan_phased_erm(steep, 1000, radius=1.0, phases=2, **public))
+    Phased-ERM, capped, n = 1000 users, m = 100 declared, d = 4, ε = 1, δ = 1e-06 (replace)
+                 phase 1  users   1000  λ   0.00244  cap     0.2  gdp  0.167  noise         1
+                 phase 2  users   1000  λ   0.00975  cap     0.2  gdp  0.167  noise      0.25
     """
-    for name, value in (("n_users", n_users), ("dimension", dimension), ("radius", radius), ("lipschitz", lipschitz)):
-        if not value > 0:
-            raise ValueError(f"{name} must be positive, got {value}")
-    relation = check_adjacency(adjacency)
-    budget = Budget.of(epsilon, delta, relation)
-    count = phases or max(math.ceil(math.log(n_users * rows_per_user)), 1)
-    cap = force_cap
-    if cap is None:
-        failure = 1.0 / (n_users * rows_per_user)
-        cap = lipschitz * min(1.0, 5 * math.sqrt(math.log(n_users * count / failure) / rows_per_user))
-    if regularization is None:
-        regularization = cap * math.sqrt(dimension * count) / (radius * n_users * budget.gdp) / growth
-    share = budget.gdp / math.sqrt(count)
-    made = tuple(Phase(regularization * growth**i, cap, share) for i in range(1, count + 1))
-    return PhasedPlan(n_users, dimension, epsilon, delta, relation, made)
-
-
-@dataclass(frozen=True)
-class PhasedRelease:
-    """What Phased-ERM publishes: every point it released, the last one being the model."""
-
-    points: tuple[Floats, ...]
-    sigmas: tuple[float, ...]
-    plan: PhasedPlan
-    guarantee: Guarantee
-
-    @property
-    def theta(self) -> Floats:
-        """The model."""
-        return self.points[-1]
+    settings = Settings(**public)
+    stage = erm_stage(problem, settings, n_users, radius, 1.0, phases, regularization)
+    return Plan("Phased-ERM", n_users, problem.dimension, settings, (stage,))
 
 
 def phased_erm(
-    dataset: UserDataset,
-    loss: Loss,
-    plan: PhasedPlan,
+    data: UserDataset,
+    problem: Problem,
     *,
-    features: FeatureMap | None = None,
-    start: Floats | None = None,
-    engine: Engine | None = None,
+    radius: float,
+    phases: int | None = None,
+    regularization: float | None = None,
+    n_users: int | None = None,
     random_state: int | np.random.Generator | None = None,
-    on_phase: Callable[[int, CappedPlan], None] = lambda phase, plan: None,
-) -> PhasedRelease:
-    """Run a plan on data.
+    allow_exponential: bool = False,
+    **public: Unpack[PublicNumbers],
+) -> PaperRelease:
+    """Algorithm 3 for convex losses; arguments as in ``plan_phased_erm`` and ``Settings``.
 
-    **Formal guarantee.** (ε, δ)-DP for the user under the plan's neighbouring relation, for every dataset: each phase is
-    μ_i-GDP given the earlier ones (docs/proofs/capped-release.md, Theorem 5) and Σμ_i² is the budget
-    (docs/proofs/composition.md). ``random_state`` makes it reproducible and voids the guarantee.
+    **Formal guarantee.** (ε, δ)-DP for the user, for every dataset (docs/proofs/algorithms.md, Theorem 3).
     """
-    engine = engine or LocalEngine(dataset)
-    model = LinearModel(loss, features or FeatureMap.identity(dataset.n_features))
-    if model.dimension != plan.dimension:
-        raise ValueError(f"the plan is for {plan.dimension} coefficients, the data has {model.dimension}")
-    if plan.adjacency == "replace" and engine.n_users != plan.n_users:
-        raise ValueError(f"the plan is for {plan.n_users} users, the data has {engine.n_users}")
-    noise = noise_from(random_state)
-    channel = Channel(Budget.of(plan.epsilon, plan.delta, plan.adjacency), noise)
-    points: list[Floats] = []
-    sigmas: list[float] = []
-    center = np.zeros(plan.dimension) if start is None else np.asarray(start, dtype=np.float64)
-    for i, phase in enumerate(plan.phases, 1):
-        step = plan_capped(
-            model,
-            plan.n_users,
-            plan.adjacency,
-            cap=phase.cap,
-            regularization=phase.regularization,
-            gdp=phase.gdp,
-            center_norm=float(np.linalg.norm(center)),
-            rounding=engine.rounding,
+    declared = public_users(data, n_users, public)
+    plan = plan_phased_erm(problem, declared, radius=radius, phases=phases, regularization=regularization, **public)
+    return run(data, problem, plan, random_state=random_state, allow_exponential=allow_exponential)
+
+
+def plan_phased_sco(
+    problem: Problem,
+    n_users: int,
+    *,
+    radius: float,
+    regularization: float | None = None,
+    **public: Unpack[PublicNumbers],
+) -> Plan:
+    """Plan Algorithm 4: phase i reads the users in slots [⌊n/2^i⌋, ⌊n/2^(i−1)⌋), as long as the block is large enough.
+
+    Blocks are disjoint, so every phase has the whole budget (parallel composition). Blocks need 4κ + 2 users for the
+    deletion test (6κ + 2 under add/remove), a handful for the capped release. Literal constants keep the paper's λ =
+    G√d/(Rn√m) and λ_i = λ·4^i; else λ also covers the statistical term, G/(R√(nm)), and grows fast enough for the last phase to
+    settle at the scale 1/(nm) (docs/proofs/algorithms.md, section 5: the printed choices do not).
+    """
+    settings = Settings(**public)
+    stage = sco_stage(problem, settings, n_users, radius, 1.0, regularization)
+    return Plan("Phased-SCO", n_users, problem.dimension, settings, (stage,))
+
+
+def phased_sco(
+    data: UserDataset,
+    problem: Problem,
+    *,
+    radius: float,
+    regularization: float | None = None,
+    n_users: int | None = None,
+    random_state: int | np.random.Generator | None = None,
+    allow_exponential: bool = False,
+    **public: Unpack[PublicNumbers],
+) -> PaperRelease:
+    """Algorithm 4 for convex losses and independent rows; arguments as in ``plan_phased_sco`` and ``Settings``.
+
+    **Formal guarantee.** (ε, δ)-DP for the user, for every dataset (docs/proofs/algorithms.md, Theorem 3).
+    """
+    declared = public_users(data, n_users, public)
+    plan = plan_phased_sco(problem, declared, radius=radius, regularization=regularization, **public)
+    return run(data, problem, plan, random_state=random_state, allow_exponential=allow_exponential)
+
+
+def erm_stage(
+    problem: Problem,
+    settings: Settings,
+    n_users: int,
+    radius: float,
+    share: float,
+    phases: int | None = None,
+    regularization: float | None = None,
+    beta: float | None = None,
+) -> Stage:
+    """The phases of Algorithm 3 at a ``share`` of the budget."""
+    _check(n_users, radius, phases)
+    rows = settings.rows_per_user
+    beta = beta or settings.beta or default_beta(n_users, rows)
+    count = phases or max(math.ceil(math.log(n_users * rows)), 1)
+    cap = settings.cap(problem, n_users, count, beta)
+    if regularization is None:
+        each = share / count
+        first = _noise_per_curvature(problem, settings, n_users, each, cap, beta / count) / radius
+        regularization = first / 4
+        if settings.literal:
+            regularization = problem.lipschitz * math.sqrt(problem.dimension / rows) / (radius * n_users)
+    steps = tuple(
+        make_step(
+            problem,
+            settings,
+            f"phase {i}",
+            (0, n_users),
+            regularization=regularization * 4**i,
+            beta=beta / count,
+            share=share / count,
+            cap=cap,
         )
-        on_phase(i, step)
-        center, _ = capped_minimizer(engine, model, center, step, plan.n_users, channel, f"phase {i}")
-        points.append(center)
-        sigmas.append(step.sigma)
-    guarantee = channel.budget.guarantee(plan.n_users, reproducible=noise.reproducible)
-    return PhasedRelease(tuple(points), tuple(sigmas), plan, guarantee)
+        for i in range(1, count + 1)
+    )
+    return Stage(steps)
+
+
+def sco_stage(
+    problem: Problem,
+    settings: Settings,
+    n_users: int,
+    radius: float,
+    share: float,
+    regularization: float | None = None,
+    beta: float | None = None,
+) -> Stage:
+    """The phases of Algorithm 4, each at the same ``share`` of the budget on its own block."""
+    _check(n_users, radius, None)
+    rows = settings.rows_per_user
+    beta = beta or settings.beta or default_beta(n_users, rows)
+    blocks = user_blocks(n_users, _smallest_block(settings, share))
+    count = len(blocks)
+    cap = settings.cap(problem, n_users, count, beta)
+    growth = 4.0 if settings.literal else max(4.0, (n_users * rows) ** (1 / count))
+    if regularization is None:
+        statistical = problem.lipschitz / (radius * math.sqrt(n_users * rows))
+        private = math.sqrt(count) * _noise_per_curvature(problem, settings, n_users, share, cap, beta / count) / radius
+        regularization = max(private, statistical) / growth
+        if settings.literal:
+            regularization = problem.lipschitz * math.sqrt(problem.dimension / rows) / (radius * n_users)
+    steps = tuple(
+        make_step(
+            problem,
+            settings,
+            f"phase {i}",
+            slots,
+            regularization=regularization * growth**i,
+            beta=beta / count,
+            share=share,
+            cap=cap,
+        )
+        for i, slots in enumerate(blocks, 1)
+    )
+    return Stage(steps, parallel=True)
+
+
+def user_blocks(n_users: int, smallest: int) -> list[tuple[int, int]]:
+    """Half-open blocks [⌊n/2^i⌋, ⌊n/2^(i−1)⌋), i = 1, 2, …, of at least ``smallest`` users.
+
+    >>> user_blocks(100, 8)
+    [(50, 100), (25, 50), (12, 25)]
+    """
+    blocks: list[tuple[int, int]] = []
+    start, stop = n_users // 2, n_users
+    while stop - start >= smallest and start < stop:
+        blocks.append((start, stop))
+        start, stop = start // 2, start
+    if not blocks:
+        raise ValueError(
+            f"Phased-SCO needs at least {smallest} users in its first block, which gets half of them: {2 * smallest - 1} "
+            f"users in all, got {n_users}; raise epsilon or delta, or use the capped release"
+        )
+    return blocks
+
+
+def _smallest_block(settings: Settings, share: float) -> int:
+    if settings.release == "capped":
+        return SMALLEST_BLOCK
+    calibration = calibrate_deletion(
+        settings.epsilon * share, settings.delta * share, settings.constants, settings.adjacency
+    )
+    return calibration.radius(0) + 2
+
+
+def _noise_per_curvature(
+    problem: Problem, settings: Settings, n_users: int, share: float, cap: float, beta: float
+) -> float:
+    """√d·σ·Λ/2: expected length of the noise per unit of 1/Λ, which does not depend on Λ; halved as in γ√d/(nμ_G)."""
+    probe = make_step(problem, settings, "probe", (0, n_users), regularization=1.0, beta=beta, share=share, cap=cap)
+    return math.sqrt(problem.dimension) * probe.sigma * probe.strong_convexity / 2
+
+
+def _check(n_users: int, radius: float, phases: int | None) -> None:
+    for name, value in (("n_users", n_users), ("radius", radius), ("phases", 1 if phases is None else phases)):
+        if not (value > 0 and math.isfinite(value)):
+            raise ValueError(f"{name} must be positive and finite, got {value}")

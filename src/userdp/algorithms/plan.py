@@ -84,7 +84,9 @@ class Settings:
         if self.force_cap is not None and not 0 < self.force_cap < math.inf:
             raise ValueError(f"force_cap must be a positive finite number, got {self.force_cap}")
         if self.force_cap is not None and self.release != "capped":
-            raise ValueError("force_cap belongs to release='capped'; the deletion test has a target sensitivity instead")
+            raise ValueError(
+                "force_cap belongs to release='capped'; the deletion test has a target sensitivity instead"
+            )
         _ = self.gdp
 
     @property
@@ -207,7 +209,7 @@ class Plan:
         return self.stages[-1].steps[-1].sigma
 
     def __str__(self) -> str:
-        release = self.settings.release
+        release: str = self.settings.release
         if release == "deletion-test":
             release = f"{release} ({self.settings.constants}, Δ by {self.settings.target_rule})"
         head = (

@@ -60,7 +60,7 @@ class Problem:
     def around(self, center: Floats, regularization: float) -> tuple[LinearModel | LinearPart, float, Floats]:
         """Split h_k + (λ/2)‖θ − center‖² into the users' part and one common quadratic (Λ/2)‖θ − c̃‖², up to constants.
 
-        Returns the users' part, Λ = λ + μ and c̃, a convex combination of the anchor and ``center``, hence in the domain.
+        Returns the users' part, Λ = λ + μ and c̃, a convex combination of the anchor and ``center``.
         """
         common = regularization + self.strong_convexity - self.ridge
         weight = common + self.ridge

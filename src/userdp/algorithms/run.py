@@ -101,7 +101,9 @@ class _Runner:
         if np.isfinite(stage.radius):
             domain = Within(domain, Ball(center, stage.radius))
         if stage.parallel:
-            parts = assign_slots(data, [step.slots for step in stage.steps], self.plan.n_users, self.adjacency, self.noise)
+            parts = assign_slots(
+                data, [step.slots for step in stage.steps], self.plan.n_users, self.adjacency, self.noise
+            )
         else:
             parts = [data] * len(stage.steps)
         for step, part in zip(stage.steps, parts, strict=True):
@@ -115,7 +117,16 @@ class _Runner:
         if not isinstance(step.release, CappedShare):
             inside = Within(domain, Ball(center, step.ball)) if np.isfinite(step.ball) else domain
             found = deletion_minimizer(
-                data, model, weight, middle, inside, center, step.release, self.noise, self.allow_exponential, self.progress
+                data,
+                model,
+                weight,
+                middle,
+                inside,
+                center,
+                step.release,
+                self.noise,
+                self.allow_exponential,
+                self.progress,
             )
             self.sigmas.append(step.sigma)
             skipped = "certified" if found.diagnostics.certified else f"searched, deleted {found.diagnostics.deleted}"
@@ -130,12 +141,18 @@ class _Runner:
             cap=step.release.cap,
             regularization=weight,
             gdp=step.release.gdp,
-            center_norm=float(np.linalg.norm(middle)),
-            reach=domain.reach,
+            center=middle,
+            domain=domain,
             rounding=engine.rounding,
         )
         channel = Channel(budget, self.noise)
-        value, solution = constrained_minimizer(engine, model, middle, domain, capped, step.n_users, channel, step.label)
+        if data.n_users == 0:  # an empty random block under add/remove: the minimizer is the centre
+            self.sigmas.append(capped.sigma)
+            self.diagnostics.append(f"{step.label}: no users")
+            return channel.release(domain.project(middle), capped.sensitivity, capped.gdp, step.label)
+        value, solution = constrained_minimizer(
+            engine, model, middle, domain, capped, step.n_users, channel, step.label
+        )
         self.sigmas.append(capped.sigma)
         self.diagnostics.append(f"{step.label}: {solution.capped} capped, {solution.steps} steps")
         return value

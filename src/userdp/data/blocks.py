@@ -39,11 +39,15 @@ class UserBlock:
         first, last = self.offsets[start], self.offsets[stop]
         return UserBlock(self.features[first:last], self.target[first:last], self.offsets[start : stop + 1] - first)
 
-    def chunks(self, rows: int, users: int) -> Iterator[UserBlock]:
-        """Cut into blocks of whole users, at most ``users`` each and about ``rows`` rows (one user is never cut)."""
+    def cuts(self, rows: int, users: int) -> Iterator[tuple[int, int]]:
+        """Ranges of whole users, at most ``users`` each and about ``rows`` rows (one user is never cut)."""
         start = 0
         while start < self.n_users:
             fits = int(np.searchsorted(self.offsets, self.offsets[start] + rows, side="right")) - 1
             stop = min(max(fits, start + 1), start + users, self.n_users)
-            yield self.users(start, stop)
+            yield start, stop
             start = stop
+
+    def chunks(self, rows: int, users: int) -> Iterator[UserBlock]:
+        """``cuts`` as blocks."""
+        return (self.users(start, stop) for start, stop in self.cuts(rows, users))

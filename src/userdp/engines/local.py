@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from userdp.data.blocks import UserBlock
 from userdp.data.dataset import UserDataset
 from userdp.engines.base import Floats, Kernel, Sums
+
+# A chunk holds at most so many numbers (8 MB), or one user: wide data gets fewer rows a chunk.
+CHUNK_NUMBERS = 1 << 20
 
 
 @dataclass
 class LocalEngine:
-    """Runs kernels over a dataset in memory.
+    """Runs kernels over a dataset in memory or on disk.
 
     A kernel sees chunks of about ``chunk_rows`` rows and at most ``chunk_users`` whole users, so what it allocates
     stays in cache and never grows with the data. Chunks do not depend on ``threads``, and their results are added in
@@ -33,6 +36,13 @@ class LocalEngine:
     def __post_init__(self) -> None:
         self.n_users = self.dataset.n_users
         self._blas = ThreadpoolController()
+        self._pool = ThreadPoolExecutor(max(self.threads - 1, 1), "userdp")
+        rows = max(min(self.chunk_rows, CHUNK_NUMBERS // max(self.dataset.n_features, 1)), 1)
+        self._chunks = [
+            (block, start, stop)
+            for block in self.dataset.blocks
+            for start, stop in block.cuts(rows, self.chunk_users)
+        ]
 
     @property
     def rounding(self) -> float:
@@ -40,33 +50,81 @@ class LocalEngine:
 
         Chunk totals are added with compensation, so their number, which depends on the data, does not enter.
         """
-        return 2.0 * (self.chunk_users + 8) * float(np.finfo(np.float64).eps)
+        return rounding_of(self.chunk_users)
 
     def sum(self, kernel: Kernel, *arguments: Any) -> Sums:
         """Σ over chunks of ``kernel(chunk, *arguments)``."""
-        totals: list[Floats] = []
-        lost: list[Floats] = []
-        for part in self._run(kernel, arguments):
-            if not totals:
-                totals, lost = [np.zeros_like(term) for term in part], [np.zeros_like(term) for term in part]
-            for i, term in enumerate(part):
-                totals[i], error = _two_sum(totals[i], term)
-                lost[i] += error
-        if not totals:
-            raise ValueError("the dataset has no users")
-        return tuple(total + error for total, error in zip(totals, lost))
+        total = CompensatedSum()
+        self._run(kernel, arguments, total.add)
+        return total.result()
 
     def each(self, kernel: Callable[..., Floats], *arguments: Any) -> Floats:
         """Concatenated results of ``kernel(chunk, *arguments)``, one entry a user."""
-        return np.concatenate(list(self._run(kernel, arguments)))
+        parts: list[Floats] = []
+        self._run(kernel, arguments, parts.append)
+        return np.concatenate(parts)
 
-    def _chunks(self) -> Iterator[UserBlock]:
-        for block in self.dataset.blocks:
-            yield from block.chunks(self.chunk_rows, self.chunk_users)
+    def _run(self, kernel: Callable[..., Any], arguments: tuple[Any, ...], take: Callable[[Any], None]) -> None:
+        """Hand the result of every chunk to ``take``, in chunk order. Whichever thread is free takes the next chunk."""
+        numbers = iter(range(len(self._chunks)))
+        waiting: dict[int, Any] = {}
+        due = 0
+        lock, stopped = threading.Lock(), threading.Event()
 
-    def _run(self, kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Iterator[Any]:
-        with self._blas.limit(limits=1), ThreadPoolExecutor(self.threads) as pool:
-            yield from pool.map(lambda chunk: kernel(chunk, *arguments), self._chunks())
+        def work() -> None:
+            nonlocal due
+            try:
+                while not stopped.is_set():
+                    with lock:
+                        mine = next(numbers, None)
+                    if mine is None:
+                        return
+                    block, start, stop = self._chunks[mine]
+                    part = kernel(block.users(start, stop), *arguments)
+                    with lock:
+                        waiting[mine] = part
+                        while due in waiting:
+                            take(waiting.pop(due))
+                            due += 1
+            except BaseException:
+                stopped.set()
+                raise
+
+        with self._blas.limit(limits=1):
+            helpers = [self._pool.submit(work) for _ in range(min(self.threads, len(self._chunks)) - 1)]
+            try:
+                work()
+            finally:
+                wait(helpers)
+            for helper in helpers:
+                helper.result()
+
+
+class CompensatedSum:
+    """Adds tuples of arrays, keeping what rounding takes: the error does not grow with their number."""
+
+    def __init__(self) -> None:
+        self.totals: list[Floats] = []
+        self.lost: list[Floats] = []
+
+    def add(self, part: Sums) -> None:
+        """One more term."""
+        if not self.totals:
+            self.totals, self.lost = [np.zeros_like(term) for term in part], [np.zeros_like(term) for term in part]
+        for i, term in enumerate(part):
+            self.totals[i], error = _two_sum(self.totals[i], term)
+            self.lost[i] += error
+
+    def result(self) -> Sums:
+        """The sum of all terms."""
+        if not self.totals:
+            raise ValueError("the dataset has no users")
+        return tuple(total + error for total, error in zip(self.totals, self.lost))
+
+
+def rounding_of(chunk_users: int) -> float:
+    """Bound on the relative error of sums over chunks of so many users."""
+    return 2.0 * (chunk_users + 8) * float(np.finfo(np.float64).eps)
 
 
 def _two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:

@@ -12,7 +12,7 @@ class Hinge:
     """φ(z, y) = max(0, 1 − s·z), s = 2y − 1 for y ∈ {0, 1}, smoothed over a public ``width``.
 
     >>> Hinge(width=0.1).value(np.array([2.0, -1.0]), np.array([1.0, 1.0])).round(2).tolist()
-    [0.0, 1.95]
+    [-0.0, 1.95]
     """
 
     def __init__(self, width: float = 1e-2) -> None:

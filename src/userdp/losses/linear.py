@@ -1,9 +1,10 @@
 """From a row's prediction to a user's loss: h_k(θ) = (1/m_k) Σ_j φ(⟨x̃_j, θ⟩, ỹ_j).
 
-``FeatureMap`` is the public transformation x ↦ x̃ (shift, scale, clamp, intercept). It is applied a chunk of rows at a
-time, so the transformed data never exists as a whole; after it, everything is plain linear algebra on the chunk. Sums
-run in the order of the rows and features, not in BLAS's, which varies with the shape of the chunk: what is computed for
-a user is a function of its own rows to the last bit, and replacing somebody else cannot move it across a threshold.
+``FeatureMap`` is the public transformation x ↦ x̃ (shift, scale, clamp, intercept). Losses and gradients apply it in
+registers: a tile of rows that fits the processor's cache is read twice, for the predictions and for the sums, and the
+transformed data never exists. Sums run in an order that depends on the number of features and of the user's rows only,
+not in BLAS's, which varies with the shape of the chunk: what is computed for a user is a function of its own rows to
+the last bit, and replacing somebody else cannot move it across a threshold.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from numpy.typing import NDArray
 from userdp.data.blocks import Rows, UserBlock
 from userdp.losses.base import Floats, Loss
 
-# Numbers in a chunk of transformed rows: about 1 MB, so that it stays in the processor's cache.
+# Numbers in a tile of rows: 1 MB, so that its second reading comes out of the processor's cache.
 CHUNK_NUMBERS = 1 << 17
+# Sums over features may be reordered (for vector instructions) and contracted, but infinities stay what they are.
+FAST = {"reassoc", "contract", "nsz"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +52,15 @@ class FeatureMap:
         """Number of coefficients, the intercept's included."""
         return len(self.center) + self.intercept
 
+    @property
+    def constants(self) -> tuple[Floats, Floats, float]:
+        """What the compiled loops take: center, 1/scale, bound."""
+        return self.center, 1.0 / self.scale, float(self.bound)
+
     def rows(self, features: Rows) -> Floats:
         """Transformed rows, (rows, dimension) float64."""
         out = np.empty((features.shape[0], self.dimension))
-        _transform(features, self.center, 1.0 / self.scale, self.bound, out)
+        _transform(features, *self.constants, out)
         return out
 
     def targets(self, target: Floats) -> Floats:
@@ -103,29 +111,31 @@ class LinearModel:
 
     def user_losses(self, block: UserBlock, theta: Floats) -> Floats:
         """h_k(θ), shape (users,)."""
-        out = np.zeros((block.n_users, 1))
-        weights = self.coefficients(theta)
-        for rows, target, offsets in self._pieces(block):
-            _add_user_sums(np.ones((len(rows), 1)), self.loss.value(predictions(rows, weights), target), offsets, out)
-        return out[:, 0] / _row_counts(block)
+        out = np.zeros(block.n_users)
+        for tile, offsets, predicted, target in self._tiles(block, theta):
+            _add_user_values(self.loss.value(predicted, target), offsets, out)
+        return out / _row_counts(block)
 
     def user_gradients(self, block: UserBlock, theta: Floats) -> Floats:
         """∇h_k(θ), shape (users, dimension)."""
         out = np.zeros((block.n_users, self.features.dimension))
-        weights = self.coefficients(theta)
-        for rows, target, offsets in self._pieces(block):
-            _add_user_sums(rows, self.loss.derivative(predictions(rows, weights), target), offsets, out)
+        center, inverse, bound = self.features.constants
+        for tile, offsets, predicted, target in self._tiles(block, theta):
+            _add_user_rows(tile, center, inverse, bound, self.loss.derivative(predicted, target), offsets, out)
         out /= _row_counts(block)[:, None]
         return out if self.geometry is None else _rows_times(out, self.geometry)
 
-    def _pieces(self, block: UserBlock) -> Iterator[tuple[Floats, Floats, NDArray[np.int64]]]:
-        """Transformed rows, targets and clipped offsets, a cache-sized number of rows at a time."""
+    def _tiles(self, block: UserBlock, theta: Floats) -> Iterator[tuple[Rows, NDArray[np.int64], Floats, Floats]]:
+        """Original rows, clipped offsets, predictions and targets, a cache-sized number of rows at a time."""
+        weights = np.ascontiguousarray(self.coefficients(theta), dtype=np.float64)
         step = max(CHUNK_NUMBERS // self.features.dimension, 1)
         for start in range(0, max(block.n_rows, 1), step):
             stop = min(start + step, block.n_rows)
-            offsets = np.clip(block.offsets, start, stop) - start
-            rows = self.features.rows(block.features[start:stop])
-            yield rows, self.features.targets(block.target[start:stop]), offsets
+            offsets = block.offsets if stop - start == block.n_rows else np.clip(block.offsets, start, stop) - start
+            tile = block.features[start:stop]
+            predicted = np.empty(stop - start)
+            _predict(tile, *self.features.constants, weights, predicted)
+            yield tile, offsets, predicted, self.features.targets(block.target[start:stop])
 
 
 def _row_counts(block: UserBlock) -> Floats:
@@ -143,13 +153,46 @@ def _transform(features: Rows, center: Floats, inverse: Floats, bound: float, ou
             out[j, i] = 1.0
 
 
+@njit(cache=True, nogil=True, fastmath=FAST)  # type: ignore[untyped-decorator]
+def _predict(features: Rows, center: Floats, inverse: Floats, bound: float, weights: Floats, out: Floats) -> None:
+    """out[j] = ⟨x̃_j, weights⟩."""
+    n_features = features.shape[1]
+    constant = 0.0
+    for i in range(n_features, len(weights)):
+        constant += weights[i]
+    for j in range(features.shape[0]):
+        total = 0.0
+        for i in range(n_features):
+            total += weights[i] * min(max((features[j, i] - center[i]) * inverse[i], -bound), bound)
+        out[j] = total + constant
+
+
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _add_user_sums(rows: Floats, weights: Floats, offsets: NDArray[np.int64], out: Floats) -> None:
-    """out[k] += Σ_j weights[j]·rows[j] over the rows of user k."""
+def _add_user_rows(
+    features: Rows,
+    center: Floats,
+    inverse: Floats,
+    bound: float,
+    weights: Floats,
+    offsets: NDArray[np.int64],
+    out: Floats,
+) -> None:
+    """out[k] += Σ_j weights[j]·x̃_j over the rows of user k."""
+    n_features = features.shape[1]
     for k in range(len(offsets) - 1):
         for j in range(offsets[k], offsets[k + 1]):
-            for i in range(rows.shape[1]):
-                out[k, i] += weights[j] * rows[j, i]
+            weight = weights[j]
+            for i in range(n_features):
+                out[k, i] += weight * min(max((features[j, i] - center[i]) * inverse[i], -bound), bound)
+            for i in range(n_features, out.shape[1]):
+                out[k, i] += weight
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _add_user_values(values: Floats, offsets: NDArray[np.int64], out: Floats) -> None:
+    for k in range(len(offsets) - 1):
+        for j in range(offsets[k], offsets[k + 1]):
+            out[k] += values[j]
 
 
 def predictions(rows: Floats, weights: Floats) -> Floats:
@@ -161,31 +204,29 @@ def predictions(rows: Floats, weights: Floats) -> Floats:
 
 def _rows_times(rows: Floats, matrix: Floats) -> Floats:
     out = np.zeros((len(rows), matrix.shape[1]))
-    _add_products(rows, matrix, out)
+    _add_products(rows, np.ascontiguousarray(matrix), out)
     return out
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=FAST)  # type: ignore[untyped-decorator]
 def _dot_rows(rows: Floats, weights: Floats, out: Floats) -> None:
-    """out[j] = ⟨rows[j], weights⟩ in four interleaved sums."""
-    n_features = rows.shape[1]
-    whole = n_features - n_features % 4
     for j in range(rows.shape[0]):
-        a, b, c, d = 0.0, 0.0, 0.0, 0.0
-        for i in range(0, whole, 4):
-            a += rows[j, i] * weights[i]
-            b += rows[j, i + 1] * weights[i + 1]
-            c += rows[j, i + 2] * weights[i + 2]
-            d += rows[j, i + 3] * weights[i + 3]
-        for i in range(whole, n_features):
-            a += rows[j, i] * weights[i]
-        out[j] = (a + b) + (c + d)
+        total = 0.0
+        for i in range(rows.shape[1]):
+            total += rows[j, i] * weights[i]
+        out[j] = total
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _add_products(rows: Floats, matrix: Floats, out: Floats) -> None:
-    """out += rows @ matrix, row by row."""
+    """out += rows @ matrix, row by row; four terms at a time, so that ``out`` is touched a quarter as often."""
+    inner, width = matrix.shape
+    whole = inner - inner % 4
     for j in range(rows.shape[0]):
-        for i in range(rows.shape[1]):
-            for k in range(matrix.shape[1]):
+        for i in range(0, whole, 4):
+            a, b, c, d = rows[j, i], rows[j, i + 1], rows[j, i + 2], rows[j, i + 3]
+            for k in range(width):
+                out[j, k] += (a * matrix[i, k] + b * matrix[i + 1, k]) + (c * matrix[i + 2, k] + d * matrix[i + 3, k])
+        for i in range(whole, inner):
+            for k in range(width):
                 out[j, k] += rows[j, i] * matrix[i, k]

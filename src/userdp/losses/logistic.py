@@ -12,18 +12,21 @@ from userdp.losses.base import Floats
 
 @dataclass(frozen=True)
 class Logistic:
-    """φ(z, y) = log(1 + e^z) − y·z for y ∈ {0, 1}: the negative log-likelihood of P(y = 1) = 1/(1 + e^−z)."""
+    """φ(z, y) = log(1 + e^z) − y·z for y ∈ [0, 1]: the negative log-likelihood of P(y = 1) = 1/(1 + e^−z).
+
+    Other targets count as the nearer of 0 and 1, so that the constants and the lower bound hold for any data.
+    """
 
     lipschitz: float = 1.0
     smoothness: float = 0.25
 
     def value(self, prediction: Floats, target: Floats) -> Floats:
         """Written so that neither tail overflows."""
-        return np.asarray(np.logaddexp(0.0, prediction) - target * prediction)
+        return np.asarray(np.logaddexp(0.0, prediction) - np.clip(target, 0.0, 1.0) * prediction)
 
     def derivative(self, prediction: Floats, target: Floats) -> Floats:
         """Predicted minus observed."""
-        return np.asarray(expit(prediction) - target)
+        return np.asarray(expit(prediction) - np.clip(target, 0.0, 1.0))
 
     def curvature(self, prediction: Floats, target: Floats) -> Floats:
         """p(1 − p)."""

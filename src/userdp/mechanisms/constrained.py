@@ -32,15 +32,17 @@ def plan_on_set(
     cap: float,
     regularization: float,
     gdp: float,
-    center_norm: float,
-    reach: float,
+    center: Floats,
+    domain: ConvexSet,
     rounding: float,
 ) -> CappedPlan:
     """Sensitivity 2γ/(λn) (γ/(λn) under add/remove) plus twice the certified distance.
 
     The distance is a hundredth of the sensitivity or, if that is more, what floating point can certify for any data.
-    ``reach`` bounds the norm of the set's points (inf if it has no curved boundary), ``rounding`` is the engine's.
+    ``center`` and ``domain`` are public or released earlier; ``rounding`` is the engine's.
     """
+    origin = domain.project(center)
+    offset, center_norm = float(np.linalg.norm(origin - center)), float(np.linalg.norm(origin))
     if isinstance(model, LinearPart):
         stable = sum_sensitivity(cap, adjacency) / (regularization * n_users)
         error = 8 * rounding * cap / regularization + 8 * _EPS * (center_norm + cap / regularization)
@@ -56,9 +58,9 @@ def plan_on_set(
             center_norm=center_norm,
             rounding=rounding,
         )
-    # A normal vector of length ≤ 3γ on a sphere whose points are rounded to eps·reach has a slack of that size.
-    size = reach if math.isfinite(reach) else center_norm + 2 * cap / regularization
-    curved = math.sqrt(2 * 64 * _EPS * 3 * cap * size / regularization)
+    # A normal vector of length ≤ 3γ + λ·offset on a sphere whose points are rounded to eps·size has a slack of that order.
+    size = min(domain.reach, center_norm + 2 * cap / regularization) + center_norm
+    curved = math.sqrt(2 * 64 * _EPS * (3 * cap + regularization * offset) * size / regularization)
     distance = max(planned.distance, curved)
     stable = sum_sensitivity(cap, adjacency) / (regularization * n_users)
     return CappedPlan(cap, regularization, distance, stable * (1 + 1e-9) + 2 * distance, gdp)

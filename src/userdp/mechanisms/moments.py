@@ -13,7 +13,8 @@ from userdp.data.blocks import UserBlock
 from userdp.engines.base import Engine, Sums
 from userdp.losses.base import Floats
 from userdp.losses.linear import LinearModel, predictions
-from userdp.mechanisms.gaussian import Channel, mean_sensitivity
+from userdp.mechanisms.gaussian import Channel
+from userdp.mechanisms.histogram import vote_sensitivity
 
 
 def moment_sizes(block: UserBlock, model: LinearModel, theta: Floats) -> Floats:
@@ -35,12 +36,14 @@ def clipped_moment(
     """(1/n) Σ_k clip_cap((1/m_k) Σ_j φ''_j x̃_j x̃_jᵀ) plus symmetric Gaussian noise, and the noise's standard deviation.
 
     **Formal guarantee.** ``gdp``-GDP: written as a vector with off-diagonal entries times √2, a user's matrix has the
-    length of its Frobenius norm, at most ``cap``; so the mean moves by at most 2·cap/n (cap/n under add/remove).
+    length of its Frobenius norm, at most ``cap``. Users' matrices are positive semidefinite (φ is convex), so ⟨A, B⟩ ≥ 0 and
+    two of them are at most √2·cap apart: the mean moves by at most √2·cap/n, or cap/n under add/remove, plus the rounding
+    of the sums (docs/proofs/default-fit.md).
     """
     (total,) = engine.sum(_moment_sum, model, theta, cap)
     upper = np.triu_indices(model.dimension)
     weights = np.where(upper[0] == upper[1], 1.0, math.sqrt(2.0))
-    sensitivity = mean_sensitivity(cap, n_users, adjacency, engine.rounding)
+    sensitivity = (vote_sensitivity(1, adjacency) / n_users + 4 * engine.rounding) * cap
     released = channel.release(total[upper] * weights / n_users, sensitivity, gdp, label) / weights
     matrix = np.zeros_like(total)
     matrix[upper] = released

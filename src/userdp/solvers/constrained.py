@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -35,8 +36,9 @@ _PATIENCE = 8
 class SetObjective:
     """F over the users of an engine, normalized by the public ``n_users``, on the convex set ``domain``.
 
-    ``center`` must lie in the domain. With a finite ``cap`` the minimization is over the part of the domain within 2γ/λ of
-    the centre: with at most 2·``n_users`` users that changes nothing, and with more it is part of the definition.
+    With a finite ``cap`` the minimization is over the part of the domain within 2γ/λ of ``origin``, the point of the domain
+    nearest to the centre: with at most 2·``n_users`` users that changes nothing (docs/proofs/algorithms.md, Lemma 1), and
+    with more it is part of the definition.
     """
 
     engine: Engine
@@ -47,25 +49,32 @@ class SetObjective:
     n_users: int
     domain: ConvexSet
 
+    @cached_property
+    def origin(self) -> Floats:
+        """The projection of the centre onto the domain."""
+        return self.domain.project(self.center)
+
     @property
     def feasible(self) -> ConvexSet:
         """The set that is searched."""
         if math.isinf(self.cap):
             return self.domain
-        return Within(self.domain, Ball(self.center, 2 * self.cap / self.regularization))
+        return Within(self.domain, Ball(self.origin, 2 * self.cap / self.regularization))
 
     def evaluate(self, point: Floats, feasible: ConvexSet) -> State:
         """One pass over the users."""
-        step = point - self.center
+        step = point - self.origin
         cap = Cap(self.cap, 4 * self.cap / self.regularization)
-        force, slack, error, hessian, capped = self.engine.sum(_kernel, self.model, self.center, step, cap)
-        gradient = force / self.n_users + self.regularization * step
+        force, slack, error, hessian, capped = self.engine.sum(_kernel, self.model, self.origin, step, cap)
+        gradient = force / self.n_users + self.regularization * (point - self.center)
         curvature = hessian / self.n_users + self.regularization * np.eye(len(step))
         normal = feasible.normal(point, -gradient)
         rounding = float(error[0]) / self.n_users
         if math.isfinite(self.cap):
             rounding += 2 * self.engine.rounding * self.cap * self.engine.n_users / self.n_users
-        bent = normal.slack + (float(np.linalg.norm(gradient + normal.vector)) + rounding) ** 2 / (2 * self.regularization)
+        bent = normal.slack + (float(np.linalg.norm(gradient + normal.vector)) + rounding) ** 2 / (
+            2 * self.regularization
+        )
         free = (float(np.linalg.norm(gradient)) + rounding) ** 2 / (2 * self.regularization)
         gap = float(slack[0]) / self.n_users + min(bent, free)
         distance = math.sqrt(2 * gap / self.regularization) + 2 * _EPS * float(np.linalg.norm(point))
@@ -89,11 +98,11 @@ def minimize_on_set(
 ) -> Solution:
     """A point proved to lie within ``distance`` of the minimizer of ``objective`` on its set.
 
-    Starts at the centre. Uncapped objectives (γ = inf) also end when rounding stops all progress: their ``distance`` may
+    Starts at the origin. Uncapped objectives (γ = inf) also end when rounding stops all progress: their ``distance`` may
     then be larger than asked, and the caller must look at it. Equal inputs give equal bits.
     """
     feasible = objective.feasible
-    state = best = objective.evaluate(feasible.project(objective.center), feasible)
+    state = best = objective.evaluate(objective.origin, feasible)
     steps, idle = 0, 0
     while best.distance > distance and not (math.isinf(objective.cap) and idle > _PATIENCE):
         on_step(best.distance)

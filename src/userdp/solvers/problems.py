@@ -17,11 +17,12 @@ from userdp.losses.linear import LinearModel
 class UserProblems:
     """The users of a block with their rows transformed: values, gradients and Hessians at one point a user.
 
-    Points are given relative to a common centre, whose predictions are in ``base``: near it nothing cancels.
+    Points are given relative to a common centre, whose predictions are ``base`` + ``base_rest``, with twice the digits.
     """
 
     model: LinearModel
     base: Floats
+    base_rest: Floats
     rows: Floats
     target: Floats
     offsets: NDArray[np.int64]
@@ -30,7 +31,10 @@ class UserProblems:
     def of(cls, model: LinearModel, block: UserBlock, center: Floats) -> UserProblems:
         """Transform a block's rows."""
         rows = model.rows(block.features)
-        return cls(model, rows @ center, rows, model.features.targets(block.target), block.offsets)
+        nothing, base, rest = np.zeros(len(rows)), np.empty(len(rows)), np.empty(len(rows))
+        everywhere = np.broadcast_to(center, (block.n_users, len(center)))
+        _predict(rows, block.offsets, nothing, nothing, everywhere, base, rest)
+        return cls(model, base, rest, rows, model.features.targets(block.target), block.offsets)
 
     def select(self, users: NDArray[np.intp]) -> UserProblems:
         """Only these users (given in increasing order)."""
@@ -39,7 +43,8 @@ class UserProblems:
         kept[users] = True
         rows = np.repeat(kept, counts)
         offsets = np.concatenate([[0], np.cumsum(counts[users])]).astype(np.int64)
-        return UserProblems(self.model, self.base[rows], self.rows[rows], self.target[rows], offsets)
+        base, rest = self.base[rows], self.base_rest[rows]
+        return UserProblems(self.model, base, rest, self.rows[rows], self.target[rows], offsets)
 
     @property
     def n_users(self) -> int:
@@ -47,8 +52,8 @@ class UserProblems:
         return len(self.offsets) - 1
 
     def _predictions(self, points: Floats) -> Floats:
-        out = np.empty(len(self.rows))
-        _predict(self.rows, self.offsets, self.base, points, out)
+        out, rest = np.empty(len(self.rows)), np.empty(len(self.rows))
+        _predict(self.rows, self.offsets, self.base, self.base_rest, points, out, rest)
         return out
 
     def _means(self, rows: Floats, weights: Floats) -> Floats:
@@ -96,18 +101,33 @@ class UserProblems:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _predict(rows: Floats, offsets: NDArray[np.int64], base: Floats, points: Floats, out: Floats) -> None:
-    """base + ⟨row, point⟩ with compensated additions: the products' roundings are all that is lost."""
+def _predict(
+    rows: Floats,
+    offsets: NDArray[np.int64],
+    base: Floats,
+    base_rest: Floats,
+    points: Floats,
+    out: Floats,
+    rest: Floats,
+) -> None:
+    """base + ⟨row, point⟩ as out + rest, in twice the working precision (Ogita, Rump and Oishi's Dot2)."""
+    splitter = 134217729.0  # 2^27 + 1
     for k in range(len(offsets) - 1):
         for j in range(offsets[k], offsets[k + 1]):
-            total, lost = base[j], 0.0
+            total, lost = base[j], base_rest[j]
             for i in range(rows.shape[1]):
-                term = rows[j, i] * points[k, i]
+                x, p = rows[j, i], points[k, i]
+                term = x * p
+                x_high, p_high = splitter * x, splitter * p
+                x_high, p_high = x_high - (x_high - x), p_high - (p_high - p)
+                x_low, p_low = x - x_high, p - p_high
+                lost += ((x_high * p_high - term) + x_high * p_low + x_low * p_high) + x_low * p_low
                 added = total + term
                 shown = added - total
                 lost += (total - (added - shown)) + (term - shown)
                 total = added
             out[j] = total + lost
+            rest[j] = (total - out[j]) + lost
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

@@ -1,0 +1,82 @@
+"""What every experiment writes: a CSV file, a picture, a Markdown table, and progress while it runs."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+Item = TypeVar("Item")
+NOT_PRIVATE = "Seeded noise: reproducible, not private."
+
+
+def track(items: Sequence[Item], text: str, *, quiet: bool) -> Iterator[Item]:
+    """Pass items through, with a progress bar on standard error once two seconds have gone by."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True, disable=quiet)
+    task = bar.add_task(text, total=len(items))
+    started, shown = time.monotonic(), False
+    try:
+        for item in items:
+            if not shown and time.monotonic() - started > 2:
+                bar.start()
+                shown = True
+            yield item
+            bar.advance(task)
+    finally:
+        if shown:
+            bar.stop()
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
+    """One line a row, numbers to six digits."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        for row in rows:
+            writer.writerow([f"{value:.6g}" if isinstance(value, float) else value for value in row])
+    return path
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A Markdown table, columns padded so that it reads well as plain text too."""
+    table = [list(header), *(list(row) for row in rows)]
+    widths = [max(len(row[i]) for row in table) for i in range(len(header))]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in table]
+    return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]
+
+
+def write_text(path: Path, lines: Sequence[str]) -> Path:
+    """Lines of a Markdown file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def axes(columns: int, *, width: float = 4.2, height: float = 3.4) -> tuple[Any, list[Any]]:
+    """A figure with plain, light axes side by side."""
+    figure, made = plt.subplots(1, columns, figsize=(width * columns, height), squeeze=False)
+    for one in made[0]:
+        one.spines[["top", "right"]].set_visible(False)
+        one.grid(color="#e5e7eb", linewidth=0.6)
+    return figure, list(made[0])
+
+
+def save(figure: Any, path: Path) -> Path:
+    """Write the picture and forget the figure."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    return path

@@ -1,0 +1,120 @@
+"""Bins, votes and quantiles of private histograms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from userdp.accounting import Budget
+from userdp.data import UserBlock, UserDataset
+from userdp.engines import LocalEngine
+from userdp.mechanisms.gaussian import Channel
+from userdp.mechanisms.histogram import (
+    Bins,
+    linear_bins,
+    log_bins,
+    row_histograms,
+    signed_log_bins,
+    user_histogram,
+    vote_sensitivity,
+)
+from userdp.mechanisms.noise import SeededNoise
+
+
+class Silent(SeededNoise):
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.scales: list[float] = []
+
+    def gaussian(self, values: np.ndarray, scale: float) -> np.ndarray:
+        self.scales.append(scale)
+        return np.asarray(values)
+
+
+def channel() -> Channel:
+    return Channel(Budget.of(4.0, 1e-3), Silent())
+
+
+def first_feature(block: UserBlock, factor: float) -> np.ndarray:
+    return np.array([factor * block.users(k, k + 1).features[0, 0] for k in range(block.n_users)])
+
+
+@pytest.mark.parametrize("bins", [log_bins(1e-3, 1e3, 2.0), signed_log_bins(1e-2, 1e2, 1.5), linear_bins(-3, 3, 12)])
+def test_bins_cover_every_number_once_and_hold_their_centres(bins: Bins) -> None:
+    assert len(bins.centers) == len(bins.edges) + 1 == len(bins.widths)
+    assert np.all(np.diff(bins.edges) > 0)
+    assert np.searchsorted(bins.edges, bins.centers, side="right").tolist() == list(range(len(bins.centers)))
+    extremes = np.array([-1e300, 1e300, 0.0])
+    index = np.searchsorted(bins.edges, extremes, side="right")
+    assert index.min() >= 0
+    assert index.max() < len(bins.centers)
+
+
+def test_user_histogram_counts_users_not_rows() -> None:
+    data = UserDataset.from_arrays([[1.5], [3.0], [1.5], [100.0], [1e300]], None, ["a", "b", "a", "c", "d"])
+    bins = log_bins(1.0, 16.0, 2.0)
+    counts, sigma = user_histogram(
+        LocalEngine(data, 1), first_feature, (1.0,), bins, 0.5, "replace", out := channel(), "h"
+    )
+    assert counts.tolist() == [1, 1, 0, 2]
+    assert sigma == pytest.approx(np.sqrt(2) / 0.5)
+    assert out.noise.scales[0] >= np.sqrt(2) / 0.5  # type: ignore[attr-defined]
+    assert out.budget.events[0].gdp == 0.5
+
+
+def test_row_histograms_split_each_users_vote() -> None:
+    X = np.array([[1.5, 0.0], [3.0, 0.0], [3.0, 9.0], [9.0, 1.0], [1e300, -1e300]])
+    data = UserDataset.from_arrays(X, None, ["a", "a", "a", "a", "b"])
+    counts, sigma = row_histograms(
+        LocalEngine(data, 1), np.zeros(2), np.ones(2), linear_bins(0, 16, 8), 0.5, "add-remove", channel(), "h"
+    )
+    assert counts[0].tolist() == [0.25, 0.5, 0, 0, 0.25, 0, 0, 1]
+    assert counts[1].tolist() == [1.75, 0, 0, 0, 0.25, 0, 0, 0]
+    assert sigma == pytest.approx(np.sqrt(2) / 0.5)
+
+
+def test_votes_are_exact_whatever_the_grouping() -> None:
+    """Neighbours may be cut into other chunks; sums must not feel it."""
+    rng = np.random.default_rng(0)
+    groups = np.concatenate([np.arange(200), rng.zipf(1.3, 3000) % 200])
+    data = UserDataset.from_arrays(rng.normal(size=(3200, 3)), None, groups)
+    results = [
+        row_histograms(
+            LocalEngine(data, 1, rows, users),
+            np.zeros(3),
+            np.ones(3),
+            linear_bins(-3, 3, 20),
+            0.5,
+            "replace",
+            channel(),
+            "",
+        )[0]
+        for rows, users in ((8192, 4096), (1, 1), (17, 5))
+    ]
+    assert np.array_equal(results[0], results[1])
+    assert np.array_equal(results[0], results[2])
+    votes = results[0].sum(axis=1)
+    assert np.all(votes <= 200)
+    assert np.all(votes > 200 * (1 - 1e-3))
+
+
+@pytest.mark.parametrize(("adjacency", "expected"), [("replace", np.sqrt(6)), ("add-remove", np.sqrt(3))])
+def test_vote_sensitivity(adjacency: str, expected: float) -> None:
+    assert vote_sensitivity(3, adjacency) == pytest.approx(expected)  # type: ignore[arg-type]
+    assert vote_sensitivity(3, adjacency) >= expected  # type: ignore[arg-type]
+
+
+def test_quantile_is_exact_without_noise() -> None:
+    bins = log_bins(1.0, 256.0, 2.0)
+    counts = np.array([10.0, 20, 30, 20, 10, 5, 4, 1])
+    assert bins.quantile(counts, 0.05) == bins.centers[0]
+    assert bins.quantile(counts, 0.5) == bins.centers[2]
+    assert bins.quantile(counts, 1.0) == bins.centers[7]
+
+
+def test_quantile_of_noise_alone_stays_inside_public_bounds() -> None:
+    bins = log_bins(1.0, 256.0, 2.0)
+    assert bins.quantile(np.full(8, -3.0), 0.5) in bins.centers
+    for seed in range(100):
+        counts = np.random.default_rng(seed).normal(size=8)
+        assert bins.quantile(counts, 0.9) in bins.centers
