@@ -246,6 +246,12 @@ def test_predict_checks_its_input(fitted, data):
         fitted.predict(data[0][:, :2])
 
 
+def test_without_intercept(data):
+    X, y, users = data
+    model = LogisticRegression(epsilon=4.0, fit_intercept=False, random_state=0).fit(X + 1.0, y, groups=users)
+    assert model.intercept_ == [0.0]
+
+
 def test_clone_and_params(fitted):
     assert clone(fitted).get_params() == fitted.get_params()
     assert not hasattr(clone(fitted), "release_")

@@ -222,6 +222,8 @@ class _Fit:
             else:
                 center, scale = closer_look(counts, sigma, bins, center, scale, plan.n_users)
             bins = linear_bins(-4.0, 4.0, 64)
+        if not intercept:  # a shift of the features would be an intercept in disguise
+            center, scale = np.zeros(n_features), np.hypot(center, scale)
         return FeatureMap(center, scale, ROW_BOUND, intercept)
 
     def curvature(self, plan: DefaultPlan, model: LinearModel, theta: Floats, label: str) -> Floats:
