@@ -56,7 +56,8 @@ def _moment_sum(block: UserBlock, model: LinearModel, theta: Floats, cap: float)
 
 def _moments(block: UserBlock, model: LinearModel, theta: Floats, cap: float) -> tuple[Floats, Floats]:
     rows = model.rows(block.features)
-    weights = model.loss.curvature(predictions(rows, theta), model.features.targets(block.target))
+    curvature = model.loss.curvature(predictions(rows, theta), model.features.targets(block.target))
+    weights = np.maximum(curvature, 0.0)  # the sensitivity rests on users' matrices being positive semidefinite
     norms, total = np.zeros(block.n_users), np.zeros((model.dimension, model.dimension))
     _clipped_outer(rows, weights, block.offsets, cap, norms, total)
     return norms, total
