@@ -3,7 +3,23 @@
 One person may contribute many rows; the guarantee covers all of them at once.
 """
 
-from userdp.estimators import LogisticRegression
+from userdp.estimators import (
+    GeometricMedian,
+    HuberRegressor,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    Mean,
+    QuantileRegressor,
+)
 
 __version__ = "0.1.0"
-__all__ = ["LogisticRegression"]
+__all__ = [
+    "GeometricMedian",
+    "HuberRegressor",
+    "LinearRegression",
+    "LinearSVC",
+    "LogisticRegression",
+    "Mean",
+    "QuantileRegressor",
+]

@@ -57,6 +57,10 @@ def _parser() -> argparse.ArgumentParser:
     predict.add_argument("data", type=Path, help="CSV file, Parquet file, or folder of Parquet files")
     predict.add_argument("--output", type=Path, default=Path("predictions.csv"), help="CSV to write")
 
+    from userdp.report.paper import add_paper_command
+
+    add_paper_command(commands)
+
     demo = _command(commands, "demo", _demo, "train on the flights data and write a model and a report")
     demo.add_argument("--output", type=Path, default=Path("out/demo"), help="folder to write to (default out/demo)")
     demo.add_argument("--epsilon", type=float, default=1.0, help="privacy parameter ε (default 1)")

@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse
 
 from userdp.data import DataError
+from userdp.data.sparse import SparseRows
 from userdp.data.tables import column_names, feature_matrix, numeric_vector
 
 
@@ -88,9 +89,25 @@ def test_wrong_shape(shape: tuple[int, ...]) -> None:
         feature_matrix(np.ones(shape))
 
 
-def test_sparse_matrices_say_how_to_convert() -> None:
-    with pytest.raises(DataError, match=r"X is sparse: convert it with X.toarray\(\) first"):
-        feature_matrix(scipy.sparse.eye(3))
+@pytest.mark.parametrize("form", ["csr", "csc", "coo"])
+def test_sparse_matrices_stay_sparse(form: str) -> None:
+    dense = np.where(np.random.default_rng(0).random((50, 8)) < 0.2, 1.5, 0.0)
+    rows, names = feature_matrix(scipy.sparse.csr_array(dense).asformat(form))
+    assert isinstance(rows, SparseRows)
+    assert names == tuple(f"x{j}" for j in range(8))
+    assert rows.dense().tolist() == dense.tolist()
+    assert rows[10:20].dense().tolist() == dense[10:20].tolist()
+    assert rows[10:20][3:5].dense().tolist() == dense[13:15].tolist()
+    order = np.random.default_rng(1).permutation(50)
+    assert rows[5:][order[order < 45]].dense().tolist() == dense[5:][order[order < 45]].tolist()
+
+
+def test_sparse_entries_are_added_and_checked() -> None:
+    twice = scipy.sparse.coo_array(([1.0, 2.0], ([0, 0], [1, 1])), shape=(1, 2))
+    assert isinstance(rows := feature_matrix(twice)[0], SparseRows)
+    assert rows.dense().tolist() == [[0.0, 3.0]]
+    with pytest.raises(DataError, match=r"1 missing \(NaN\) or infinite"):
+        feature_matrix(scipy.sparse.csr_array(np.array([[0.0, np.nan]])))
 
 
 def test_vector_accepts_a_single_column() -> None:

@@ -14,7 +14,7 @@ from userdp.mechanisms.histogram import (
     linear_bins,
     log_bins,
     row_histograms,
-    signed_log_bins,
+    magnitude_bins,
     user_histogram,
     vote_sensitivity,
 )
@@ -39,7 +39,7 @@ def first_feature(block: UserBlock, factor: float) -> np.ndarray:
     return np.array([factor * block.users(k, k + 1).features[0, 0] for k in range(block.n_users)])
 
 
-@pytest.mark.parametrize("bins", [log_bins(1e-3, 1e3, 2.0), signed_log_bins(1e-2, 1e2, 1.5), linear_bins(-3, 3, 12)])
+@pytest.mark.parametrize("bins", [log_bins(1e-3, 1e3, 2.0), magnitude_bins(1e-2, 1e2, 1.5), linear_bins(-3, 3, 12)])
 def test_bins_cover_every_number_once_and_hold_their_centres(bins: Bins) -> None:
     assert len(bins.centers) == len(bins.edges) + 1 == len(bins.widths)
     assert np.all(np.diff(bins.edges) > 0)

@@ -9,15 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from userdp.data.blocks import UserBlock
-from userdp.losses.base import Floats
-from userdp.losses.linear import LinearModel
-from userdp.mechanisms.histogram import Bins, signed_log_bins
+from userdp.losses.base import Floats, UserModel
+from userdp.mechanisms.histogram import Bins, magnitude_bins
 
-# An octave a bin, from 10^-9 to 10^9 units of either sign.
-FIRST_LOOK = signed_log_bins(2.0**-30, 2.0**30, 2.0)
+# An octave a bin, from 10^-9 to 10^9 units.
+FIRST_LOOK = magnitude_bins(2.0**-30, 2.0**30, 2.0)
 
 
-def gradient_sizes(block: UserBlock, model: LinearModel, theta: Floats) -> Floats:
+def gradient_sizes(block: UserBlock, model: UserModel, theta: Floats) -> Floats:
     """Length of each user's gradient."""
     gradients = model.user_gradients(block, theta)
     return np.asarray(np.sqrt(np.einsum("ki,ki->k", gradients, gradients)))
@@ -40,24 +39,38 @@ def visible(counts: Floats, sigma: float, histograms: int) -> NDArray[np.bool_]:
 
 
 def first_look(counts: Floats, sigma: float, bins: Bins, n_users: int) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of every feature from noisy histograms over all magnitudes, (features, bins).
+    """Location and scale of every column from noisy ``magnitude_histograms``, (columns, 3, bins).
 
-    Magnitudes are sought in the sum of both signs. Where only zeros stand out the column is rare: ones are assumed, in
-    half as many rows as could hide in the noise.
+    A column whose users lie on one side of zero is moved there; the others keep 0, which the curvature takes care of. Where
+    only zeros stand out the column is rare: ones are assumed, in half as many rows as could hide in the noise. Where zeros
+    are few, the likeliest magnitude is taken.
     """
     center, scale = np.zeros(len(counts)), np.full(len(counts), math.sqrt(min(2.0 * sigma / n_users, 1.0)))
-    zero = len(bins.centers) // 2
-    sizes, width = bins.centers[zero + 1 :], bins.widths[zero + 1 :]
-    for i, row in enumerate(counts):
-        positive, negative = row[zero + 1 :], row[zero - 1 :: -1]
-        seen = visible(positive + negative, sigma * math.sqrt(2), len(counts))
+    sizes, width, spread = bins.centers[1:], bins.widths[1:], sigma * math.sqrt(3)
+    for i, column in enumerate(counts):
+        zeros, (below, around, above) = float(column[:, 0].sum()), column[:, 1:]
+        everywhere = below + around + above
+        seen = visible(everywhere, spread, len(counts))
         if seen.any():
-            total = max(float((positive + negative)[seen].sum()) + max(float(row[zero]), 0.0), 1.0)
-            center[i] = float((positive - negative)[seen] @ sizes[seen]) / total
-            square = float((positive + negative)[seen] @ (sizes[seen] ** 2 + width[seen] ** 2 / 12)) / total
-            least = float(np.min(width[seen] ** 2)) / 12 * 0.5
-            scale[i] = math.sqrt(max(square - center[i] ** 2, least))
+            votes = np.maximum(everywhere[seen], 0.0)
+            total = max(float(votes.sum()) + max(zeros - spread, 0.0), 1.0)
+            square = float(votes @ sizes[seen] ** 2) / total
+            mean = float((above - below)[seen] @ sizes[seen]) / total
+            scale[i] = math.sqrt(square)
+            if abs(mean) > 0.8 * scale[i]:
+                within = float(votes @ width[seen] ** 2) / 12 / max(float(votes.sum()), 1.0)
+                center[i], scale[i] = mean, math.sqrt(max(square - mean**2, 0.0) + within)
+        elif n_users - zeros > n_users / 2:
+            scale[i] = _likeliest_size(everywhere, spread, sizes, n_users - zeros)
     return center, scale
+
+
+def _likeliest_size(counts: Floats, sigma: float, sizes: Floats, votes: float) -> float:
+    """Middle of the two bins most likely to hold ``votes``, a priori e times less likely for every octave from 1."""
+    each = votes / 2
+    likelihood = (each * (counts[1:] + counts[:-1]) - each**2) / sigma**2
+    middle = np.sqrt(sizes[1:] * sizes[:-1])
+    return float(middle[int(np.argmax(likelihood - np.abs(np.log2(middle))))])
 
 
 def closer_look(

@@ -2,10 +2,10 @@
 
 1. Units: private histograms of every feature, one vote a user, give its location and scale; where n allows it, further
    histograms zoom in (a column like "year" needs that).
-2. Geometry: a private second moment of the scaled features, its Frobenius cap from a private histogram, gives coordinates
-   in which every direction is about equally curved.
-3. Phases: T linear phases (docs/proofs/capped-release.md, Theorem 6): users' gradients capped at γ, averaged, released with
-   noise. γ is chosen from a private histogram of gradient lengths, a few times as θ moves.
+2. Geometry: a private second moment of the scaled features, its Frobenius cap from a private histogram, gives
+   coordinates in which every direction is about equally curved.
+3. Phases: T linear phases (docs/proofs/capped-release.md, Theorem 6): users' gradients capped at γ, averaged, released
+   with noise. γ is chosen from a private histogram of gradient lengths, a few times as θ moves.
 4. The model is a precision-weighted average of the later phases, shrunk where noise dominates: post-processing.
 
 The plan (budget shares, number of phases) is a function of n, d, ε, δ alone; what depends on data is a counted release.
@@ -14,15 +14,13 @@ The plan (budget shares, number of phases) is a function of n, d, ε, δ alone; 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from userdp.accounting import Adjacency, Budget, Unit
+from userdp.accounting import Adjacency, Budget
 from userdp.algorithms.calibration import (
     FIRST_LOOK,
     Geometry,
@@ -34,23 +32,28 @@ from userdp.algorithms.calibration import (
     gradient_sizes,
     shrink,
 )
-from userdp.algorithms.release import LinearRelease
-from userdp.data import UserDataset
-from userdp.engines import Engine, LocalEngine
-from userdp.losses import FeatureMap, LinearModel, Loss
-from userdp.losses.base import Floats
+from userdp.engines import Engine
+from userdp.losses import FeatureMap
+from userdp.losses.base import CurvedModel, Floats, UserModel
+from userdp.losses.weighted import CurvedRowWeighted, RowWeighted, row_counts
 from userdp.mechanisms.capped import clipped_mean
 from userdp.mechanisms.gaussian import Channel
-from userdp.mechanisms.histogram import Bins, linear_bins, log_bins, row_histograms, user_histogram
+from userdp.mechanisms.histogram import (
+    Bins,
+    Columns,
+    linear_bins,
+    log_bins,
+    magnitude_histograms,
+    row_histograms,
+    user_histogram,
+)
 from userdp.mechanisms.moments import clipped_moment, moment_sizes
-from userdp.mechanisms.noise import noise_from
-
-DEFAULT_ALGORITHM = "auto"
-ALGORITHMS = (DEFAULT_ALGORITHM,)
 
 ROW_BOUND = 64.0  # rows are clamped to ±64 private units a feature: public, and far outside ordinary data
+WINDOW = 0.05  # smallest distance, in private units of the prediction, over which a kink counts as curvature
+BRAKE_AT = 1.5  # curvature along a step, over the learnt one, from which on steps are shortened
 RADIUS = 20.0  # in coordinates of unit curvature: a coefficient vector this long predicts with certainty
-PULL_ALIGNMENT = 0.12  # share of the pull lost to a cap that does not cancel between users
+PULL_ALIGNMENT = 0.2  # share of the pull lost to a cap that does not cancel between users
 MOMENT_ALIGNMENT = 0.5
 LARGEST_MOMENT = 400  # beyond this many features a full second moment costs more than it brings
 
@@ -74,17 +77,34 @@ class DefaultPlan:
     caps: tuple[int, ...]
     cap: float
     phases: int
+    copies: int = 1
+    rows: int = 0
 
     @classmethod
-    def of(cls, n_users: int, n_features: int, dimension: int, budget: Budget, *, learn_cap: bool) -> DefaultPlan:
-        """Histograms get what makes their noise about a twelfth (scales) or a thirtieth (caps) of n, within limits."""
+    def of(
+        cls,
+        n_users: int,
+        n_features: int,
+        dimension: int,
+        budget: Budget,
+        *,
+        learn_cap: bool,
+        copies: int = 1,
+        learn_curvature: bool = True,
+        learn_rows: bool = False,
+    ) -> DefaultPlan:
+        """Histograms get what makes their noise about a twelfth (scales) or a thirtieth (caps) of n, within limits.
+
+        ``n_features`` counts the columns whose units are learnt (the target is one), ``dimension`` the coefficients of
+        one class and ``copies`` how many of those vectors there are.
+        """
         units = math.sqrt(2 if budget.adjacency == "replace" else 1)
         resolution = units / (n_users * budget.gdp)
         look = float(np.clip((25 * resolution) ** 2 * n_features, 0.005, 0.08))
-        looks = 3 if look < 0.01 else 2 if look < 0.03 else 1
+        looks = 0 if n_features == 0 else 3 if look < 0.01 else 2 if look < 0.03 else 1
         cap = float(np.clip((21 * resolution) ** 2, 0.002, 0.03))
         difficulty = dimension**1.5 / (n_users * budget.gdp)
-        moments = 0 if dimension > LARGEST_MOMENT else 2 if difficulty < 0.05 else 1
+        moments = 0 if dimension > LARGEST_MOMENT or not learn_curvature else 2 if difficulty < 0.05 else 1
         moment = float(np.clip((8 * difficulty) ** 2, 0.005, 0.08))
         return cls(
             n_users,
@@ -102,12 +122,20 @@ class DefaultPlan:
             (0, 4, 10, 20) if learn_cap else (),
             cap,
             40,
+            copies,
+            int(learn_rows),
         )
+
+    @property
+    def coefficients(self) -> int:
+        """Length of θ."""
+        return self.dimension * self.copies
 
     @property
     def phase_share(self) -> float:
         """What is left for the phases."""
-        return 1 - self.looks * self.look - self.moments * (self.moment_cap + self.moment) - len(self.caps) * self.cap
+        histograms = self.looks * self.look + (len(self.caps) + self.rows) * self.cap
+        return 1 - histograms - self.moments * (self.moment_cap + self.moment)
 
     def phase_gdps(self) -> Floats:
         """Budget of each phase: μ_t² grows like √t, because later phases weigh more in the result."""
@@ -116,10 +144,14 @@ class DefaultPlan:
 
     def __str__(self) -> str:
         lines = [
-            f"n = {self.n_users} users, {self.dimension} coefficients, ε = {self.epsilon:g}, δ = {self.delta:g} "
-            f"({self.adjacency}): Gaussian budget μ = {self.gdp:.4f}",
-            f"{100 * self.looks * self.look:5.1f} %  units of every feature, from histograms with one vote a user",
+            f"n = {self.n_users} users, {self.coefficients} coefficients, ε = {self.epsilon:g}, δ = {self.delta:g} "
+            f"({self.adjacency}): Gaussian budget μ = {self.gdp:.4f}"
         ]
+        if self.looks:
+            share = 100 * self.looks * self.look
+            lines.append(f"{share:5.1f} %  units of every column, from histograms with one vote a user")
+        if self.rows:
+            lines.append(f"{100 * self.rows * self.cap:5.1f} %  typical number of rows of a user")
         if self.moments:
             share = 100 * self.moments * (self.moment_cap + self.moment)
             lines.append(f"{share:5.1f} %  curvature of the loss, {self.moments} times")
@@ -129,68 +161,40 @@ class DefaultPlan:
         return "\n".join(lines)
 
 
-def fit_linear(
-    dataset: UserDataset,
-    loss: Loss,
-    *,
-    epsilon: float,
-    delta: float,
-    adjacency: Adjacency = "replace",
-    algorithm: str = DEFAULT_ALGORITHM,
-    force_cap: float | None = None,
-    fit_intercept: bool = True,
-    unit: Unit = "user",
-    random_state: Any = None,
-    verbose: bool = False,
-    engine: Engine | None = None,
-) -> tuple[LinearRelease, dict[str, Any]]:
-    """Fit a linear model; returns the release and the diagnostics (not private).
+@dataclass(frozen=True)
+class Task:
+    """What the phases fit: user models over mapped features, in any coordinates.
 
-    **Formal guarantee.** The release is (ε, δ)-DP for the unit under ``adjacency``, for every dataset
-    (docs/proofs/default-fit.md): each numbered release is Gaussian with a proved sensitivity, the budget is charged
-    before noise is drawn, and the rest is post-processing.
+    ``model(features, P)`` gives gradients, ``curved(features, P)`` the curvature that shapes P; None where that is
+    public, the identity. ``smoothness`` is the curvature of a row of length 1 to expect. θ is made of ``copies``
+    vectors with one geometry.
     """
-    if algorithm not in ALGORITHMS:
-        raise ValueError(f"algorithm must be one of {', '.join(map(repr, ALGORITHMS))}, got {algorithm!r}")
-    if force_cap is not None and not (force_cap > 0 and math.isfinite(force_cap)):
-        raise ValueError(f"force_cap must be a positive number or None, got {force_cap}")
-    noise = noise_from(random_state)
-    budget = Budget.of(epsilon, delta, adjacency)
-    fit = _Fit(engine or LocalEngine(dataset), Channel(budget, noise), adjacency)
-    n_features = dataset.n_features
-    plan = DefaultPlan.of(fit.n_users, n_features, n_features + fit_intercept, budget, learn_cap=force_cap is None)
-    with _progress(verbose, plan.phases + 1) as advance:
-        features = fit.units(plan, n_features, fit_intercept)
-        advance("learning units")
-        path = fit.phases(plan, loss, features, force_cap, advance)
-    theta, variance = path.estimate(decay=0.96)
-    model = LinearModel(loss, features, path.geometry.matrix)
-    coef, intercept = features.unfold(model.coefficients(theta))
-    covariance = _unfold_covariance(features, variance * path.geometry.matrix @ path.geometry.matrix.T)
-    release = LinearRelease(
-        coef,
-        intercept,
-        budget.guarantee(fit.n_users, unit=unit, reproducible=noise.reproducible),
-        tuple(budget.events),
-        covariance,
-        str(plan),
-        {"center": features.center, "scale": features.scale, "caps": path.caps},
-    )
-    sizes = fit.engine.each(gradient_sizes, model, theta)
-    return release, {"gradient_sizes": sizes, "capped_users": int(np.sum(sizes > path.caps[-1]))}
+
+    model: Callable[[FeatureMap, Floats | None], UserModel]
+    curved: Callable[[FeatureMap, Floats | None], CurvedModel] | None
+    smoothness: float = 1.0
+    copies: int = 1
+
+    def weighted(self, typical: float) -> Task:
+        """The same with users weighted by their rows."""
+        plain, curved = self.model, self.curved
+        return replace(
+            self,
+            model=lambda features, geometry: RowWeighted(plain(features, geometry), typical),
+            curved=None
+            if curved is None
+            else lambda features, geometry: CurvedRowWeighted(curved(features, geometry), typical),
+        )
 
 
 @dataclass(frozen=True)
-class _Fit:
+class Descent:
     """The steps that touch data."""
 
     engine: Engine
     channel: Channel
     adjacency: Adjacency
-
-    @property
-    def n_users(self) -> int:
-        return self.engine.n_users
+    plan: DefaultPlan
 
     def _gdp(self, share: float) -> float:
         return math.sqrt(share) * self.channel.budget.gdp * (1 - 1e-14)
@@ -203,65 +207,87 @@ class _Fit:
         noisy = user_histogram(self.engine, statistic, arguments, bins, gdp, self.adjacency, self.channel, label)
         return clean(*noisy, bins, expected), bins
 
-    def units(self, plan: DefaultPlan, n_features: int, intercept: bool) -> FeatureMap:
-        """Private location and scale of every feature: a first look over all magnitudes, then zooms around the last."""
-        center, scale, bins = np.zeros(n_features), np.ones(n_features), FIRST_LOOK
-        for look in range(plan.looks):
-            counts, sigma = row_histograms(
-                self.engine,
-                center,
-                scale,
-                bins,
-                self._gdp(plan.look),
-                self.adjacency,
-                self.channel,
-                f"units {look + 1}",
-            )
-            if look == 0:
-                center, scale = first_look(counts, sigma, bins, plan.n_users)
-            else:
-                center, scale = closer_look(counts, sigma, bins, center, scale, plan.n_users)
-            bins = linear_bins(-4.0, 4.0, 64)
-        if not intercept:  # a shift of the features would be an intercept in disguise
-            center, scale = np.zeros(n_features), np.hypot(center, scale)
-        return FeatureMap(center, scale, ROW_BOUND, intercept)
+    def units(self, n_features: int, columns: Columns) -> tuple[Floats, Floats]:
+        """Private location and scale of every column: a first look over all magnitudes, then zooms around the last.
 
-    def curvature(self, plan: DefaultPlan, model: LinearModel, theta: Floats, label: str) -> Floats:
+        Columns that are not looked at get 0 and 1; the target comes last.
+        """
+        looked = np.arange(n_features + 1)
+        looked = looked[:-1] if columns == "features" else looked[-1:] if columns == "target" else looked
+        center, scale, bins = np.zeros(len(looked)), np.ones(len(looked)), FIRST_LOOK
+        for look in range(self.plan.looks):
+            gdp, label = self._gdp(self.plan.look), f"units {look + 1}"
+            if look == 0:
+                counts, sigma = magnitude_histograms(
+                    self.engine, columns, len(looked), bins, gdp, self.adjacency, self.channel, label
+                )
+                center, scale = first_look(counts, sigma, bins, self.plan.n_users)
+            else:
+                counts, sigma = row_histograms(
+                    self.engine, center, scale, bins, gdp, self.adjacency, self.channel, label, columns
+                )
+                center, scale = closer_look(counts, sigma, bins, center, scale, self.plan.n_users)
+            bins = linear_bins(-4.0, 4.0, 64)
+        centers, scales = np.zeros(n_features + 1), np.ones(n_features + 1)
+        centers[looked], scales[looked] = center, scale
+        return centers, scales
+
+    def typical_rows(self) -> float:
+        """A private mean number of rows a user."""
+        bins = log_bins(1.0, 2.0**24, 2.0)
+        noisy = user_histogram(
+            self.engine, row_counts, (), bins, self._gdp(self.plan.cap), self.adjacency, self.channel, "rows a user"
+        )
+        return float(clean(*noisy, bins, 8.0) @ bins.centers)
+
+    def curvature(self, task: Task, features: FeatureMap, geometry: Floats | None, theta: Floats) -> Floats:
         """A private estimate of the Hessian at θ, in the coordinates of θ."""
-        expected = plan.dimension**0.75 * (model.loss.smoothness if model.geometry is None else 1.0)
-        shares, bins = self._sizes(moment_sizes, (model, theta), expected, plan.moment_cap, f"{label} cap")
+        if task.curved is None:
+            raise ValueError("the curvature of this task is public")
+        plan, model = self.plan, task.curved(features, geometry)
+        expected = plan.dimension**0.75 * (task.smoothness if geometry is None else 1.0)
+        shares, bins = self._sizes(moment_sizes, (model, theta), expected, plan.moment_cap, "curvature cap")
         gdp = self._gdp(plan.moment)
         units = math.sqrt((2 if self.adjacency == "replace" else 1) * plan.dimension * (plan.dimension + 1) / 2)
         cap, common = choose_cap(shares, bins, units / (plan.n_users * gdp), MOMENT_ALIGNMENT)
         moment, sigma = clipped_moment(
-            self.engine, model, theta, cap, gdp, plan.n_users, self.adjacency, self.channel, label
+            self.engine, model, theta, cap, gdp, plan.n_users, self.adjacency, self.channel, "curvature"
         )
         return denoise(moment / common, sigma / common)
 
     def phases(
-        self, plan: DefaultPlan, loss: Loss, features: FeatureMap, force_cap: float | None, advance: Any
-    ) -> _Path:
-        """All phases; what comes back was released or follows from it."""
-        gdps = plan.phase_gdps()
-        units = (2 if self.adjacency == "replace" else 1) * math.sqrt(plan.dimension)
-        expected = math.sqrt(plan.dimension) / 2
-        theta = np.zeros(plan.dimension)
-        path = _Path(Geometry(np.full(plan.dimension, loss.smoothness), np.eye(plan.dimension)))
-        plain = LinearModel(loss, features)
+        self,
+        task: Task,
+        features: FeatureMap,
+        start: Floats,
+        l2: Floats,
+        force_cap: float | None,
+        advance: Callable[[str], None],
+    ) -> Path:
+        """All phases; what comes back was released or follows from it.
+
+        ``start`` is the public centre, (copies, dimension) on the mapped features; ``l2`` the strength of ½ Σ l2_i
+        w_i², the same for every copy. Points of the path are relative to the start.
+        """
+        plan, gdps = self.plan, self.plan.phase_gdps()
+        units = (2 if self.adjacency == "replace" else 1) * math.sqrt(plan.coefficients)
+        expected = math.sqrt(plan.coefficients) / 2
+        theta = np.zeros(plan.coefficients)
+        path = Path(Geometry(task.smoothness + l2, np.eye(plan.dimension)), start)
         if plan.moments:
-            path = _Path(Geometry.of(self.curvature(plan, plain, theta, "curvature")))
+            moment = self.curvature(task, features, None, start.ravel())
+            path = Path(Geometry.of(moment + np.diag(l2)), start)
         caps: list[float] = []
         common = 1.0
         for t, gdp in enumerate(gdps):
             if plan.moments == 2 and t == plan.second:
-                model = LinearModel(loss, features, path.geometry.matrix)
                 inverse = path.geometry.inverse
-                moment = inverse.T @ self.curvature(plan, model, theta, "curvature") @ inverse
-                path, old = _Path(Geometry.of(moment)), path.geometry
-                theta = path.geometry.inverse @ (old.matrix @ theta)
-            model = LinearModel(loss, features, path.geometry.matrix)
+                moment = self.curvature(task, features, path.geometry.matrix, path.absolute(theta))
+                old, path = path, Path(Geometry.of(inverse.T @ moment @ inverse + np.diag(l2)), start)
+                theta = path.relative(old.coefficients(theta))
+            model, here = task.model(features, path.geometry.matrix), path.absolute(theta)
             if t in plan.caps:
-                shares, bins = self._sizes(gradient_sizes, (model, theta), expected, plan.cap, "cap")
+                shares, bins = self._sizes(gradient_sizes, (model, here), expected, plan.cap, "cap")
                 cap, common = choose_cap(
                     shares, bins, units / (plan.n_users * self._gdp(plan.phase_share)), PULL_ALIGNMENT
                 )
@@ -269,7 +295,7 @@ class _Fit:
             mean = clipped_mean(
                 self.engine,
                 model,
-                theta,
+                here,
                 caps[-1] if force_cap is None else force_cap,
                 float(gdp),
                 plan.n_users,
@@ -277,9 +303,8 @@ class _Fit:
                 self.channel,
                 f"phase {t + 1}",
             )
-            path.points.append(theta - mean.value / common)
-            path.sigmas.append(mean.sigma / common)
-            keep = min(1.0, 0.25 / (plan.dimension * path.sigmas[-1] ** 2))
+            path.add(theta, mean.value / common + path.pull_back(l2, theta), mean.sigma / common)
+            keep = min(1.0, 0.25 / (plan.coefficients * path.sigmas[-1] ** 2))
             theta, _ = path.estimate(decay=min(max((1 - keep) / (1 + keep), 0.4), 0.92), caution=0.5)
             advance(f"phase {t + 1} of {plan.phases}")
         path.caps.extend(caps if force_cap is None else [force_cap])
@@ -287,41 +312,56 @@ class _Fit:
 
 
 @dataclass
-class _Path:
-    """Released proposals in one geometry."""
+class Path:
+    """Released proposals in one geometry, relative to the public ``start``."""
 
     geometry: Geometry
+    start: Floats
     points: list[Floats] = field(default_factory=list)
     sigmas: list[float] = field(default_factory=list)
     caps: list[float] = field(default_factory=list)
+    brake: float = 1.0
+    last: tuple[Floats, Floats, float] | None = None
+
+    def coefficients(self, theta: Floats) -> Floats:
+        """On the mapped features, (copies, dimension)."""
+        return np.asarray(self.start + theta.reshape(self.start.shape) @ self.geometry.matrix.T)
+
+    def relative(self, coefficients: Floats) -> Floats:
+        """θ of given coefficients."""
+        return np.asarray(((coefficients - self.start) @ self.geometry.inverse.T).ravel())
+
+    def absolute(self, theta: Floats) -> Floats:
+        """Coordinates of the model itself, not relative to the start."""
+        return np.asarray((self.start @ self.geometry.inverse.T).ravel() + theta)
+
+    def pull_back(self, l2: Floats, theta: Floats) -> Floats:
+        """Gradient of ½ Σ l2_i w_i² in the coordinates of θ."""
+        return np.asarray(((l2 * self.coefficients(theta)) @ self.geometry.matrix).ravel())
+
+    def add(self, theta: Floats, gradient: Floats, sigma: float) -> None:
+        """A proposal θ − gradient; shorter where the released gradients show more curvature than the geometry knows of.
+
+        The curvature ⟨step, change⟩/‖step‖² along the last step is seen with noise: the last gradient's is in both
+        factors and adds at most dσ²/‖step‖², which is taken off; of the rest only what exceeds two standard errors
+        counts.
+        """
+        if self.last is not None:
+            step, change = theta - self.last[0], gradient - self.last[1]
+            length = max(float(np.linalg.norm(step)), 1e-100)
+            seen = (float(step @ change) - len(step) * self.last[2] ** 2) / length**2
+            error = math.hypot(sigma, self.last[2]) / length
+            self.brake = max(1.0, 0.95 * self.brake, seen if seen - 2 * error > BRAKE_AT else 0.0)
+        self.last = (theta, gradient, sigma)
+        self.points.append(theta - gradient / self.brake)
+        self.sigmas.append(sigma / self.brake)
 
     def estimate(self, decay: float, caution: float = 1.0) -> tuple[Floats, float]:
-        """Precision-weighted mean with weights that decay with age, shrunk where noise dominates; and its noise variance."""
+        """Precision-weighted mean, weights decaying with age, shrunk where noise dominates; and its noise variance."""
         variance = np.square(self.sigmas)
         weights = decay ** np.arange(len(self.points))[::-1] / variance
         weights /= weights.sum()
         spread = float(weights**2 @ variance)
-        point = shrink(weights @ np.array(self.points), caution * spread, self.geometry.values)
+        prior = np.tile(self.geometry.values, len(self.start))
+        point = shrink(weights @ np.array(self.points), caution * spread, prior)
         return point * min(1.0, RADIUS / max(float(np.linalg.norm(point)), 1e-300)), spread
-
-
-def _unfold_covariance(features: FeatureMap, covariance: Floats) -> Floats:
-    """Covariance of (coef, intercept) on the original features from that on the mapped ones."""
-    size = len(features.center)
-    jacobian = np.zeros((size + 1, features.dimension))
-    jacobian[:size, :size] = np.diag(features.target_scale / features.scale)
-    jacobian[size, :size] = -features.center / features.scale * features.target_scale
-    if features.intercept:
-        jacobian[size, size] = features.target_scale
-    return np.asarray(jacobian @ covariance @ jacobian.T)
-
-
-@contextmanager
-def _progress(verbose: bool, total: int) -> Iterator[Any]:
-    if not verbose:
-        yield lambda text: None
-        return
-    columns = (TextColumn("{task.description:24}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, transient=True) as progress:
-        task = progress.add_task("starting", total=total)
-        yield lambda text: progress.update(task, advance=1, description=text)

@@ -19,12 +19,13 @@ def plan_output_perturbation(problem: Problem, n_users: int, **public: Unpack[Pu
     >>> mean = Problem(VectorModel.mean(2), lipschitz=1.0)
     >>> print(plan_output_perturbation(mean, 200, epsilon=1.0, delta=1e-6, rows_per_user=10_000))
     Output perturbation, capped, n = 200 users, m = 10000 declared, d = 2, ε = 1, δ = 1e-06 (replace)
-             the minimizer  users    200  λ         1  cap   0.222  gdp  0.237  noise   0.00957
+             the minimizer  users    200  λ         1  cap   0.223  gdp  0.237  noise   0.00959
     """
     settings = Settings(**public)
     if not problem.strong_convexity > 0:
         raise ValueError(
-            "output perturbation needs a strongly convex loss, but this problem's strong convexity is 0: give it a ridge, or "
+            "output perturbation needs a strongly convex loss, but this problem's strong convexity is 0: "
+            "give it a ridge, or "
             "use phased_erm"
         )
     beta = settings.beta or default_beta(n_users, settings.rows_per_user)

@@ -1,7 +1,8 @@
 """Algorithms 3 and 4: Phased-ERM and Phased-SCO.
 
-θ̂_i ≈ argmin_{K_i} (1/n_i) Σ_k h_k(θ) + (λ_i/2)‖θ − θ̂_{i−1}‖², released with noise, i = 1..T, on all users (ERM) or on disjoint blocks of
-users (SCO). The plan fixes every λ_i, cap or Δ, and share of the budget before the data is touched.
+θ̂_i ≈ argmin_{K_i} (1/n_i) Σ_k h_k(θ) + (λ_i/2)‖θ − θ̂_{i−1}‖², released with noise, i = 1..T, on all users (ERM)
+or on disjoint blocks of users (SCO). The plan fixes every λ_i, cap or Δ, and share of the budget before the data is
+touched.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ def plan_phased_erm(
 ) -> Plan:
     """Plan Algorithm 3: T = ⌈ln(nm)⌉ phases with λ_i = λ·4^i.
 
-    ``radius`` R bounds the distance from the start to the optimum. Budgets: ε/T and δ/T a phase (deletion test, basic
-    composition), μ_G/√T (capped, exact). λ is the paper's G√d/(Rn√m) for literal constants; else it balances λR² with the noise,
-    λ₁ = γ√(dT)/(Rnμ_G), γ = σ-equivalent cap (docs/proofs/algorithms.md, section 4). β = 1/(nm) unless given.
+    ``radius`` R bounds the distance from the start to the optimum. Budgets: ε/T and δ/T a phase (deletion test,
+    basic composition), μ_G/√T (capped, exact). λ is the paper's G√d/(Rn√m) for literal constants; else it balances
+    λR² with the noise, λ₁ = γ√(dT)/(Rnμ_G), γ = σ-equivalent cap (docs/proofs/algorithms.md, section 4). β = 1/(nm)
+    unless given.
 
     >>> from userdp.losses.vector import VectorModel
     >>> from userdp.solvers.sets import Ball
@@ -82,10 +84,11 @@ def plan_phased_sco(
 ) -> Plan:
     """Plan Algorithm 4: phase i reads the users in slots [⌊n/2^i⌋, ⌊n/2^(i−1)⌋), as long as the block is large enough.
 
-    Blocks are disjoint, so every phase has the whole budget (parallel composition). Blocks need 4κ + 2 users for the
-    deletion test (6κ + 2 under add/remove), a handful for the capped release. Literal constants keep the paper's λ =
-    G√d/(Rn√m) and λ_i = λ·4^i; else λ also covers the statistical term, G/(R√(nm)), and grows fast enough for the last phase to
-    settle at the scale 1/(nm) (docs/proofs/algorithms.md, section 5: the printed choices do not).
+    Blocks are disjoint, so every phase has the whole budget (parallel composition). Blocks need 4κ + 2 users for
+    the deletion test (6κ + 2 under add/remove), a handful for the capped release. Literal constants keep the
+    paper's λ = G√d/(Rn√m) and λ_i = λ·4^i; else λ also covers the statistical term, G/(R√(nm)), and grows fast
+    enough for the last phase to settle at the scale 1/(nm) (docs/proofs/algorithms.md, section 5: the printed
+    choices do not).
     """
     settings = Settings(**public)
     stage = sco_stage(problem, settings, n_users, radius, 1.0, regularization)
@@ -202,8 +205,8 @@ def user_blocks(n_users: int, smallest: int) -> list[tuple[int, int]]:
         start, stop = start // 2, start
     if not blocks:
         raise ValueError(
-            f"Phased-SCO needs at least {smallest} users in its first block, which gets half of them: {2 * smallest - 1} "
-            f"users in all, got {n_users}; raise epsilon or delta, or use the capped release"
+            f"Phased-SCO needs at least {smallest} users in its first block, which gets half of them: "
+            f"{2 * smallest - 1} users in all, got {n_users}; raise epsilon or delta, or use the capped release"
         )
     return blocks
 
@@ -221,7 +224,7 @@ def _noise_per_curvature(
     problem: Problem, settings: Settings, n_users: int, share: float, cap: float, beta: float
 ) -> float:
     """√d·σ·Λ/2: expected length of the noise per unit of 1/Λ, which does not depend on Λ; halved as in γ√d/(nμ_G)."""
-    probe = make_step(problem, settings, "probe", (0, n_users), regularization=1.0, beta=beta, share=share, cap=cap)
+    probe = make_step(problem, settings, "phase 1", (0, n_users), regularization=1.0, beta=beta, share=share, cap=cap)
     return math.sqrt(problem.dimension) * probe.sigma * probe.strong_convexity / 2
 
 

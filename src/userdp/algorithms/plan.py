@@ -1,7 +1,7 @@
 """Plans of the paper's algorithms: every λ, cap, Δ, ball, budget share and noise level, from public numbers only.
 
-A plan is a sequence of stages, a stage a sequence of releases. Stages share the users; the releases of one stage either do so
-too (Phased-ERM) or have disjoint blocks of users (Phased-SCO).
+A plan is a sequence of stages, a stage a sequence of releases. Stages share the users; the releases of one stage
+either do so too (Phased-ERM) or have disjoint blocks of users (Phased-SCO).
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class Settings:
     Args:
         epsilon: privacy parameter ε of the whole algorithm.
         delta: privacy parameter δ of the whole algorithm.
-        rows_per_user: the *declared* m; the real number of rows is not public. A wrong one costs accuracy, never privacy.
+        rows_per_user: the *declared* m; the real number of rows is not public. A wrong one costs accuracy, never
+            privacy.
         adjacency: "replace" or "add-remove".
         release: "capped" (any data, no ⊥, no search) or "deletion-test" (Algorithm 1).
         constants: of the deletion test: "literal" (as printed), "tight" or "exact".
@@ -119,7 +120,8 @@ class CappedShare:
 class Step:
     """One release: argmin of (1/n)Σh_k + (λ/2)‖θ − θ̂‖² over the stage's set, within ``ball`` of the last release θ̂.
 
-    ``slots`` are the users it reads, half-open; ``regularization`` is λ, ``strong_convexity`` Λ that of the whole objective.
+    ``slots`` are the users it reads, half-open; ``regularization`` is λ, ``strong_convexity`` Λ that of the whole
+    objective.
     """
 
     label: str
@@ -157,12 +159,15 @@ class Step:
             if isinstance(self.release, DeletionPlan)
             else f"cap {self.release.cap:7.3g}  gdp {self.release.gdp:6.3g}"
         )
-        return f"{self.label:>20s}  users {self.n_users:6d}  λ {self.strong_convexity:9.3g}  {kind}  noise {self.sigma:9.3g}"
+        head = f"{self.label:>20s}  users {self.n_users:6d}  λ {self.strong_convexity:9.3g}"
+        return f"{head}  {kind}  noise {self.sigma:9.3g}"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Releases inside one set: the domain, cut by a ball of ``radius`` around the release before the stage (inf: not cut)."""
+    """Releases inside one set: the domain, cut by a ball of ``radius`` around the release before the stage (inf:
+    not cut).
+    """
 
     steps: tuple[Step, ...]
     radius: float = math.inf
@@ -214,7 +219,8 @@ class Plan:
             release = f"{release} ({self.settings.constants}, Δ by {self.settings.target_rule})"
         head = (
             f"{self.algorithm}, {release}, n = {self.n_users} users, m = {self.settings.rows_per_user} declared, "
-            f"d = {self.dimension}, ε = {self.settings.epsilon:g}, δ = {self.settings.delta:g} ({self.settings.adjacency})"
+            f"d = {self.dimension}, ε = {self.settings.epsilon:g}, δ = {self.settings.delta:g} "
+            f"({self.settings.adjacency})"
         )
         return "\n".join([head, *(str(step) for stage in self.stages for step in stage.steps)])
 
@@ -254,7 +260,7 @@ def _deletion_plan(
     epsilon, delta = settings.epsilon * share, settings.delta * share
 
     def plan(target: float) -> DeletionPlan:
-        # Δ is the threshold of the test; the certificate has to prove a little less (docs/proofs/deletion.md, section 5).
+        # Δ is the threshold of the test; the certificate has to prove a little less (docs/proofs/algorithms.md, 3).
         return plan_deletion(
             n_users,
             epsilon,

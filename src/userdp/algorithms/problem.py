@@ -19,9 +19,9 @@ from userdp.solvers.sets import ConvexSet, WholeSpace
 class Problem:
     """h_k(θ) = (1/m_k) Σ_j ℓ(θ; x_kj) + (ridge/2)‖θ − anchor‖² on ``domain``.
 
-    ``lipschitz`` G bounds the gradient of one row's loss, ridge included, on the domain. It is declared, never estimated:
-    accuracy needs it to be true, privacy does not. The strong convexity μ is the ridge plus the curvature that a
-    ``VectorModel`` has in common for all rows.
+    ``lipschitz`` G bounds the gradient of one row's loss, ridge included, on the domain. It is declared, never
+    estimated: accuracy needs it to be true, privacy does not. The strong convexity μ is the ridge plus the
+    curvature that a ``VectorModel`` has in common for all rows.
 
     >>> from userdp.losses.vector import VectorModel
     >>> Problem(VectorModel.mean(3, zeta=0.5), lipschitz=1.0).strong_convexity

@@ -11,17 +11,15 @@ from userdp.accounting import GaussianEvent, Guarantee
 from userdp.losses.base import Floats
 
 
-@dataclass(frozen=True, eq=False)
-class LinearRelease:
-    """A private linear model and all that may be published with it.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Release:
+    """All that may be published with a private model.
 
-    ``coef`` and ``intercept`` act on the features as they came. ``noise_covariance`` is the covariance of the privacy noise
-    in (coef, intercept): public, because the plan and the releases determine it; it says nothing about sampling error.
-    ``details`` holds the other released values (locations, scales, caps) by name.
+    ``noise_covariance`` is the covariance of the privacy noise in the model: public, because the plan and the releases
+    determine it; it says nothing about sampling error. ``details`` holds the other released values (locations, scales,
+    caps) by name.
     """
 
-    coef: Floats
-    intercept: float
     guarantee: Guarantee
     events: tuple[GaussianEvent, ...]
     noise_covariance: Floats
@@ -30,5 +28,24 @@ class LinearRelease:
 
     @property
     def noise_error(self) -> Floats:
-        """Standard error of the privacy noise on each coefficient, the intercept last."""
+        """Standard error of the privacy noise on each number of the model, an intercept last."""
         return np.sqrt(np.diag(self.noise_covariance))
+
+
+@dataclass(frozen=True, eq=False)
+class LinearRelease(Release):
+    """A private linear model: ``coef`` and ``intercept`` act on the features as they came.
+
+    With several classes ``coef`` is (classes, features), ``intercept`` (classes,), and ``noise_covariance`` that of
+    (coef, intercept) of any one class.
+    """
+
+    coef: Floats
+    intercept: Any
+
+
+@dataclass(frozen=True, eq=False)
+class LocationRelease(Release):
+    """A private point among the rows, in their units."""
+
+    location: Floats

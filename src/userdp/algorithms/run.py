@@ -27,8 +27,8 @@ __all__ = ["PaperRelease", "SearchTooLarge", "run"]
 class PaperRelease:
     """What an algorithm publishes: its plan and every released point (None for ⊥), the model being the last one on K.
 
-    ``diagnostics`` tells, for each release, whether the certificate skipped the search (deletion test) or how many users
-    were capped: it depends on the data, is not private, and must not be published.
+    ``diagnostics`` tells, for each release, whether the certificate skipped the search (deletion test) or how many
+    users were capped: it depends on the data, is not private, and must not be published.
     """
 
     theta: Floats
@@ -53,8 +53,8 @@ def run(
     θ̂ starts at the problem's public starting point. After ⊥ the algorithm continues from the previous release, which is
     public, and the ⊥ has been paid for like any other answer. Every centre is projected onto the set before it is used.
 
-    **Formal guarantee.** (ε, δ)-DP for the user under the plan's relation, for every dataset (docs/proofs/algorithms.md,
-    Theorem 3). ``random_state`` makes the result reproducible and voids the guarantee.
+    **Formal guarantee.** (ε, δ)-DP for the user under the plan's relation, for every dataset
+    (docs/proofs/algorithms.md, Theorem 3). ``random_state`` makes the result reproducible and voids the guarantee.
     """
     if problem.dimension != plan.dimension or data.n_features != problem.model.features.center.size:
         raise ValueError(f"the plan is for {plan.dimension} coefficients, the data has {data.n_features} features")

@@ -1,4 +1,6 @@
-"""Algorithms 5 and 6: strongly convex losses. First output perturbation, then the phased algorithm in a small ball around it."""
+"""Algorithms 5 and 6: strongly convex losses. First output perturbation, then the phased algorithm in a small ball
+around it.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ def plan_strongly_convex_erm(
 ) -> Plan:
     """Plan Algorithm 5: half of the budget for output perturbation, half for Phased-ERM in K ∩ B(θ₀, R').
 
-    R' = σ√(d ln 1/β) with literal constants, else σ(√d + √(2 ln 1/β)), the length that Gaussian noise exceeds with probability at
-    most β. β = 1/(2n²m) unless given. Halves are of ε and δ (deletion test) or of μ_G² (capped).
+    R' = σ√(d ln 1/β) with literal constants, else σ(√d + √(2 ln 1/β)), the length that Gaussian noise exceeds with
+    probability at most β. β = 1/(2n²m) unless given. Halves are of ε and δ (deletion test) or of μ_G² (capped).
     """
     settings = Settings(**public)
     first, beta = _first(problem, settings, n_users)
@@ -51,10 +53,11 @@ def strongly_convex_erm(
 
 
 def plan_strongly_convex_sco(problem: Problem, n_users: int, **public: Unpack[PublicNumbers]) -> Plan:
-    """Plan Algorithm 6: as Algorithm 5 with Phased-SCO, and R' larger by G√(ln 1/β)/(μ√(nm)) for the population optimum.
+    """Plan Algorithm 6: as Algorithm 5 with Phased-SCO, and R' larger by G√(ln 1/β)/(μ√(nm)) for the population
+    optimum.
 
-    That term is the paper's; Proposition B.1, as proved, has 30√(ln 2/β) in place of √(ln 1/β). A ball that misses the optimum
-    costs accuracy, never privacy.
+    That term is the paper's; Proposition B.1, as proved, has 30√(ln 2/β) in place of √(ln 1/β). A ball that misses
+    the optimum costs accuracy, never privacy.
     """
     settings = Settings(**public)
     first, beta = _first(problem, settings, n_users)

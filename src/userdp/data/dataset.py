@@ -11,8 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from userdp.data.blocks import Floats, Rows, UserBlock
+from userdp.data.grouping import in_user_order, user_codes
 from userdp.data.loading import split_columns
-from userdp.data.tables import DataError, feature_matrix, numeric_vector, plain_array
+from userdp.data.sparse import as_sparse
+from userdp.data.store import Source, group_by_user
+from userdp.data.tables import DataError, feature_matrix, numeric_vector
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,10 @@ class UserDataset:
     def from_arrays(cls, X: Any, y: Any = None, groups: Any = None) -> UserDataset:
         """Group rows by user.
 
-        ``X``: NumPy array, pandas or Polars DataFrame, Arrow table, or nested lists. ``y``: numbers, one a row (0 when
-        absent). ``groups``: one hashable id a row, in any order; None makes every row its own user. Rows that already
-        come grouped are not copied; otherwise they are copied once, into user order (first appearance).
+        ``X``: NumPy array, SciPy sparse matrix, pandas or Polars DataFrame, Arrow table, or nested lists. ``y``:
+        numbers, one a row (0 when absent). ``groups``: one hashable id a row, in any order; None makes every row its
+        own user. Rows that already come grouped are not copied; otherwise they are copied once, into user order (first
+        appearance).
 
         >>> data = UserDataset.from_arrays([[1.0], [2.0], [3.0]], [0, 1, 1], ["ann", "bob", "ann"])
         >>> data.n_users, data.users, data.blocks[0].features.ravel().tolist()
@@ -66,19 +70,37 @@ class UserDataset:
         codes, users = user_codes(groups)
         if len(codes) != rows:
             raise DataError(f"X has {rows} rows but groups has {len(codes)}: give one user id for each row")
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(users)))]).astype(np.int64)
         if np.any(codes[1:] < codes[:-1]):
-            order = np.argsort(codes, kind="stable")
-            features, target, codes = features[order], target[order], codes[order]
-        offsets = np.searchsorted(codes, np.arange(len(users) + 1)).astype(np.int64)
+            if as_sparse(features) is not None:
+                order = np.argsort(codes, kind="stable")
+                features, target = features[order], target[order]
+            else:
+                features, target = in_user_order(features, target, codes, offsets)
         return cls((UserBlock(features, target, offsets),), tuple(users), columns)
 
     @classmethod
     def from_parquet(
-        cls, path: str | Path, *, user: str, target: str | None = None, features: Sequence[str] | None = None
+        cls,
+        path: str | Path,
+        *,
+        user: str,
+        target: str | None = None,
+        features: Sequence[str] | None = None,
+        memory_limit: int | str | None = None,
+        scratch: str | Path | None = None,
     ) -> UserDataset:
-        """Read a Parquet file, a folder of them, or a CSV file; ``features`` defaults to all other columns."""
-        table, values, ids = split_columns(path, user, target, features)
-        return cls.from_arrays(table, values, ids)
+        """Read a Parquet file, a folder of them, or a CSV file; ``features`` defaults to all other columns.
+
+        With a ``memory_limit`` ("1GB") the rows stay on disk: they are grouped by user once, into a temporary file in
+        ``scratch`` (default: the system's), from which fits stream. The answers are the same.
+        """
+        if memory_limit is None:
+            table, values, ids = split_columns(path, user, target, features)
+            return cls.from_arrays(table, values, ids)
+        source = Source.of(path, user, target, features)
+        block, users = group_by_user(source, memory_limit, scratch)
+        return cls((block,), tuple(users), source.columns)
 
     def without(self, users: Iterable[Hashable]) -> UserDataset:
         """The dataset after deleting these users and all their rows."""
@@ -113,29 +135,3 @@ class UserDataset:
         offsets = np.concatenate([[0], np.cumsum(self.rows_per_user[kept])]).astype(np.int64)
         block = UserBlock(features[rows], target[rows], offsets)
         return UserDataset((block,), tuple(self.users[k] for k in numbers), self.columns)
-
-
-def user_codes(groups: Any) -> tuple[NDArray[np.int64], list[Hashable]]:
-    """Number each row's user 0, 1, … in order of first appearance; returns the numbers and the ids."""
-    if isinstance(groups, list | tuple):
-        ids = np.empty(len(groups), dtype=object)  # NumPy would read 3 and "3" as the same string, tuples as columns
-        ids[:] = groups
-    else:
-        ids = plain_array(groups, "groups")
-    if ids.ndim != 1:
-        raise DataError(f"groups must hold one user id for each row, got an array of shape {ids.shape}")
-    missing = sum(1 for user in ids if user is None or user != user) if ids.dtype.kind in "OfMm" else 0
-    if missing:
-        raise DataError(f"groups has {missing} missing user ids: drop those rows or give every row an id")
-    if ids.dtype.kind == "O":
-        numbers: dict[Hashable, int] = {}
-        try:
-            codes = np.fromiter((numbers.setdefault(user, len(numbers)) for user in ids), np.int64, len(ids))
-        except TypeError as error:
-            raise DataError(f"user ids must be hashable: {error}") from None
-        return codes, list(numbers)
-    unique, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-    appearance = np.argsort(first, kind="stable")
-    rank = np.empty(len(unique), dtype=np.int64)
-    rank[appearance] = np.arange(len(unique))
-    return rank[inverse], unique[appearance].tolist()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from userdp.data.blocks import Floats, Rows
+from userdp.data.sparse import SparseRows
 
 
 class DataError(ValueError):
@@ -47,17 +49,30 @@ def feature_matrix(X: Any) -> tuple[Rows, tuple[str, ...]]:
             matrix[:, j] = column
         _check_finite(matrix, names)
         return matrix, names
-    if hasattr(X, "toarray"):
-        raise DataError("X is sparse: convert it with X.toarray() first")
+    if issparse(X):
+        return _sparse_matrix(X)
     array = _numeric(plain_array(X, "X"), "X")
     if array.ndim != 2:
-        raise DataError(f"X must be two-dimensional, rows × features, got shape {array.shape}")
+        raise DataError(f"X must be two-dimensional, rows × features, got shape {array.shape}. Reshape your data")
     if array.shape[1] == 0:
-        raise DataError("X has no feature columns")
+        raise DataError(
+            f"X has no feature columns: 0 feature(s) (shape={array.shape}) while a minimum of 1 is required."
+        )
     names = tuple(f"x{j}" for j in range(array.shape[1]))
     matrix = np.ascontiguousarray(array, dtype=np.float32 if array.dtype == np.float32 else np.float64)
     _check_finite(matrix, names)
     return matrix, names
+
+
+def _sparse_matrix(X: Any) -> tuple[Rows, tuple[str, ...]]:
+    if X.ndim != 2 or X.shape[1] == 0:
+        raise DataError(f"X must be two-dimensional with at least one column, got shape {X.shape}. Reshape your data")
+    _numeric(X.tocsr().data, "X")
+    rows = SparseRows.of(X)
+    bad = int(np.count_nonzero(~np.isfinite(rows.data)))
+    if bad:
+        raise DataError(f"X has {bad} missing (NaN) or infinite values: drop those rows or fill them in")
+    return cast(Rows, rows), tuple(f"x{j}" for j in range(X.shape[1]))
 
 
 def column_names(X: Any) -> tuple[str, ...] | None:
@@ -97,8 +112,12 @@ def _numeric(array: NDArray[Any], name: str) -> NDArray[Any]:
     if array.dtype.kind == "O":
         try:
             return array.astype(np.float64)
-        except (TypeError, ValueError):
+        except ValueError:
             pass
+        except TypeError as error:
+            raise TypeError(f"{name}: argument must be a string or a number ({error})") from None
+    if array.dtype.kind == "c":
+        raise DataError(f"Complex data not supported: {name} has type {array.dtype}")
     raise DataError(f"{name} is not numeric (type {array.dtype}): encode it as numbers first, e.g. one-hot")
 
 

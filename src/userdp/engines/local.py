@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -35,13 +36,11 @@ class LocalEngine:
 
     def __post_init__(self) -> None:
         self.n_users = self.dataset.n_users
-        self._blas = ThreadpoolController()
+        self._blas = _blas()
         self._pool = ThreadPoolExecutor(max(self.threads - 1, 1), "userdp")
         rows = max(min(self.chunk_rows, CHUNK_NUMBERS // max(self.dataset.n_features, 1)), 1)
         self._chunks = [
-            (block, start, stop)
-            for block in self.dataset.blocks
-            for start, stop in block.cuts(rows, self.chunk_users)
+            (block, start, stop) for block in self.dataset.blocks for start, stop in block.cuts(rows, self.chunk_users)
         ]
 
     @property
@@ -55,16 +54,16 @@ class LocalEngine:
     def sum(self, kernel: Kernel, *arguments: Any) -> Sums:
         """Σ over chunks of ``kernel(chunk, *arguments)``."""
         total = CompensatedSum()
-        self._run(kernel, arguments, total.add)
+        self.run(kernel, arguments, total.add)
         return total.result()
 
     def each(self, kernel: Callable[..., Floats], *arguments: Any) -> Floats:
         """Concatenated results of ``kernel(chunk, *arguments)``, one entry a user."""
         parts: list[Floats] = []
-        self._run(kernel, arguments, parts.append)
+        self.run(kernel, arguments, parts.append)
         return np.concatenate(parts)
 
-    def _run(self, kernel: Callable[..., Any], arguments: tuple[Any, ...], take: Callable[[Any], None]) -> None:
+    def run(self, kernel: Callable[..., Any], arguments: tuple[Any, ...], take: Callable[[Any], None]) -> None:
         """Hand the result of every chunk to ``take``, in chunk order. Whichever thread is free takes the next chunk."""
         numbers = iter(range(len(self._chunks)))
         waiting: dict[int, Any] = {}
@@ -100,6 +99,12 @@ class LocalEngine:
                 helper.result()
 
 
+@lru_cache(maxsize=1)
+def _blas() -> ThreadpoolController:
+    """Finding the libraries takes longer than a pass over little data: once."""
+    return ThreadpoolController()
+
+
 class CompensatedSum:
     """Adds tuples of arrays, keeping what rounding takes: the error does not grow with their number."""
 
@@ -114,6 +119,13 @@ class CompensatedSum:
         for i, term in enumerate(part):
             self.totals[i], error = _two_sum(self.totals[i], term)
             self.lost[i] += error
+
+    def merge(self, other: CompensatedSum) -> None:
+        """Add what another one has added."""
+        if other.totals:
+            self.add(tuple(other.totals))
+            for lost, more in zip(self.lost, other.lost):
+                lost += more
 
     def result(self) -> Sums:
         """The sum of all terms."""

@@ -1,30 +1,108 @@
-"""What all estimators share: checking input, the fit through the default algorithm, what may and may not be shown."""
+"""What all estimators share: public parameters, checking input, what may and may not be shown."""
 
 from __future__ import annotations
 
-from typing import Any, Self
+import warnings
+from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import _check_feature_names, check_is_fitted
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from userdp.accounting import Guarantee, check_adjacency
-from userdp.algorithms.default import DEFAULT_ALGORITHM, fit_linear
-from userdp.algorithms.release import LinearRelease
+from userdp.accounting import Guarantee
+from userdp.algorithms.fit import DEFAULT_ALGORITHM
+from userdp.algorithms.release import LinearRelease, Release
 from userdp.data import DataError, UserDataset
-from userdp.data.tables import feature_matrix
-from userdp.losses import Loss
+from userdp.data.tables import feature_matrix, plain_array
 from userdp.losses.base import Floats
 
+AnyRelease = TypeVar("AnyRelease", bound=Release)
 
-class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
-    """Common part of the linear estimators; subclasses name the loss and translate targets and predictions."""
+
+class PrivateModel(BaseEstimator):  # type: ignore[misc]
+    """Common part of all estimators: the dataset, the settings of a fit, its guarantee."""
+
+    privacy_: Guarantee
+    release_: Any
+    diagnostics_: dict[str, Any]
+    n_features_in_: int
+
+    def _dataset(self, X: Any, target: Floats | None, groups: Any) -> UserDataset:
+        """Rows grouped by user; raises on bad input before anything is spent."""
+        dataset = UserDataset.from_arrays(X, target, groups)
+        if dataset.n_users < 2:
+            raise DataError(
+                f"user-level privacy needs at least 2 users, got {dataset.n_users} (n_samples = {dataset.n_rows}): "
+                "check the user ids"
+            )
+        return dataset
+
+    def _settings(self, groups: Any) -> dict[str, Any]:
+        """The parameters that every fit takes."""
+        own = self.get_params(deep=False)
+        names = (
+            "epsilon",
+            "delta",
+            "adjacency",
+            "algorithm",
+            "force_cap",
+            "fit_intercept",
+            "weighting",
+            "max_rows_per_user",
+            "l2",
+            "center",
+            "feature_bounds",
+            "random_state",
+            "verbose",
+        )
+        return {name: own[name] for name in names if name in own} | {"unit": "row" if groups is None else "user"}
+
+    def _keep(self, X: Any, release: AnyRelease, diagnostics: dict[str, Any]) -> AnyRelease:
+        """Attributes that every fit leaves behind."""
+        validate_data(self, X, reset=True, skip_check_array=True)
+        self.release_ = release
+        self.privacy_ = release.guarantee
+        self.diagnostics_ = diagnostics
+        return release
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Diagnostics depend on the data without protection: they never leave the process."""
+        state = dict(super().__getstate__())
+        state.pop("diagnostics_", None)
+        return state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "release_")
+
+
+class PrivateLinearModel(PrivateModel):
+    """Common part of the linear estimators; subclasses name the loss and translate targets and predictions.
+
+    Parameters of all of them; see ``userdp.algorithms.fit.FitSettings``:
+
+    - ``epsilon``, ``delta``: the guarantee; ``adjacency``: "replace" (one person's data is replaced) or "add-remove".
+    - ``algorithm``: "auto".
+    - ``force_cap``: how hard a user may pull on the model; None: learnt privately.
+    - ``fit_intercept``; ``l2``: strength of (l2/2)‖w‖² on coefficients in private units.
+    - ``weighting``: "users" (each counts once) or "rows"; ``max_rows_per_user``: sample users with more rows.
+    - ``center``: public coefficients to start from and shrink towards, the intercept last (last year's model).
+    - ``feature_bounds``: public (low, high) of the features, if known; saves the budget for learning their units.
+    - ``random_state``: reproducible and *not private*; ``verbose``: a progress bar.
+
+    After ``fit``: ``coef_``, ``intercept_``; ``privacy_`` (the guarantee); ``release_`` (all that may be published);
+    ``diagnostics_`` (data-dependent, not private).
+    """
 
     coef_: Floats
     intercept_: Any
-    privacy_: Guarantee
     release_: LinearRelease
-    diagnostics_: dict[str, Any]
 
     def __init__(
         self,
@@ -35,6 +113,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         algorithm: str = DEFAULT_ALGORITHM,
         force_cap: float | None = None,
         fit_intercept: bool = True,
+        l2: float = 0.0,
+        weighting: str = "users",
+        max_rows_per_user: int | None = None,
+        center: Any = None,
+        feature_bounds: Any = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
     ) -> None:
@@ -44,53 +127,32 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         self.algorithm = algorithm
         self.force_cap = force_cap
         self.fit_intercept = fit_intercept
+        self.l2 = l2
+        self.weighting = weighting
+        self.max_rows_per_user = max_rows_per_user
+        self.center = center
+        self.feature_bounds = feature_bounds
         self.random_state = random_state
         self.verbose = verbose
 
-    def _fit(self, X: Any, target: Floats, groups: Any, loss: Loss) -> LinearRelease:
-        """Everything up to the release; raises on bad input before anything is spent."""
-        adjacency = check_adjacency(self.adjacency)
-        dataset = UserDataset.from_arrays(X, target, groups)
-        if dataset.n_users < 2:
-            raise DataError(f"user-level privacy needs at least 2 users, got {dataset.n_users}: check the user ids")
-        release, diagnostics = fit_linear(
-            dataset,
-            loss,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            adjacency=adjacency,
-            algorithm=self.algorithm,
-            force_cap=self.force_cap,
-            fit_intercept=self.fit_intercept,
-            unit="row" if groups is None else "user",
-            random_state=self.random_state,
-            verbose=self.verbose,
-        )
-        _check_feature_names(self, X, reset=True)
-        self.n_features_in_ = dataset.n_features
-        self.release_ = release
-        self.privacy_ = release.guarantee
-        self.diagnostics_ = diagnostics
-        return release
-
     def _linear_predictor(self, X: Any) -> Floats:
-        check_is_fitted(self, "release_")
-        _check_feature_names(self, X, reset=False)
+        """⟨coef, x⟩ + intercept: one number a row, or one a class."""
+        check_is_fitted(self)
         features, _ = feature_matrix(X)
-        if features.shape[1] != self.n_features_in_:
-            raise DataError(f"X has {features.shape[1]} features, but the model was fitted on {self.n_features_in_}")
+        validate_data(self, X, reset=False, skip_check_array=True)
         with np.errstate(over="ignore"):
-            return np.asarray(features @ self.release_.coef + self.release_.intercept, dtype=np.float64)
+            return np.asarray(features @ self.release_.coef.T + self.release_.intercept, dtype=np.float64)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Diagnostics depend on the data without protection: they never leave the process."""
-        state = dict(super().__getstate__())
-        state.pop("diagnostics_", None)
-        return state
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "release_")
-
-    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
-        """Fit the model; defined by subclasses."""
-        raise NotImplementedError
+def column(y: Any, estimator: PrivateModel) -> Any:
+    """y as one entry a row."""
+    if y is None:
+        raise DataError(f"{type(estimator).__name__} requires y to be passed, but the target y is None")
+    values = plain_array(y, "y")
+    if values.ndim == 2 and values.shape[1] == 1:
+        text = "A column-vector y was passed when a 1d array was expected: it is read as one value for each row"
+        warnings.warn(text, DataConversionWarning, stacklevel=3)
+        values = values[:, 0]
+    if values.ndim != 1:
+        raise DataError(f"y must hold one value for each row, got shape {values.shape}")
+    return values

@@ -1,33 +1,27 @@
-"""Private logistic regression."""
+"""Private logistic regression, binary and multinomial."""
 
 from __future__ import annotations
 
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import expit
-from sklearn.base import ClassifierMixin
+from scipy.special import expit, softmax
 
-from userdp.data import DataError
-from userdp.data.tables import plain_array
-from userdp.estimators.base import PrivateLinearModel
+from userdp.algorithms.fit import fit_linear, fit_softmax
+from userdp.estimators.classes import PrivateClassifier
 from userdp.losses import Logistic
 from userdp.losses.base import Floats
 
 
-class LogisticRegression(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
-    """Binary logistic regression under user-level differential privacy.
+class LogisticRegression(PrivateClassifier):
+    """Logistic regression under user-level differential privacy: (ε, δ)-DP for all rows of a person together.
 
-    Minimizes the mean over users of each user's mean logistic loss. Nothing about the data needs to be known: features may
-    be in any units, users may have any number of rows, rows may be of any size.
+    Minimizes (1/n) Σ_k h_k(w) + (l2/2)‖w‖², where h_k is the mean over user k's rows of the logistic loss
+    log(1 + e^z) − y·z, z = ⟨w, x̃⟩ + b; with more than two classes of −log softmax(Wx̃ + b)_y, whose coefficients sum
+    to zero over the classes. Nothing about the data needs to be known: features may be in any units, users may have
+    any number of rows, rows may be of any size. The set of classes is taken as public.
 
-    Parameters: ``epsilon`` and ``delta`` are the guarantee; ``adjacency`` is ``"replace"`` (one person's data is replaced) or
-    ``"add-remove"``; ``force_cap=None`` learns privately how hard a user may pull; ``random_state`` makes the fit
-    reproducible and *not private*.
-
-    After ``fit``: ``coef_``, ``intercept_``, ``classes_``; ``privacy_`` (the guarantee); ``release_`` (all that may be published);
-    ``diagnostics_`` (data-dependent, not private).
+    Parameters and attributes: see ``PrivateLinearModel``. ``coef_`` is (1, features), or (classes, features).
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -39,34 +33,27 @@ class LogisticRegression(ClassifierMixin, PrivateLinearModel):  # type: ignore[m
     """
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
-        """Fit on rows ``X``, labels ``y`` (two classes) and the user id of every row; None: each row is its own user."""
-        labels = plain_array(y, "y")
-        if labels.ndim == 2 and labels.shape[1] == 1:
-            labels = labels[:, 0]
-        if labels.ndim != 1:
-            raise DataError(f"y must hold one label for each row, got shape {labels.shape}")
-        missing = int(sum(1 for label in labels if label is None or label != label)) if labels.dtype.kind in "Of" else 0
-        if missing:
-            raise DataError(f"y has {missing} missing labels: drop those rows")
-        classes, codes = np.unique(labels, return_inverse=True)
-        if len(classes) != 2:
-            seen = ", ".join(map(str, classes[:5])) + (", …" if len(classes) > 5 else "")
-            raise DataError(f"y must have exactly 2 classes, got {len(classes)}: {seen}")
-        release = self._fit(X, codes.astype(np.float64), groups, Logistic())
+        """Fit on rows ``X``, labels ``y`` and the user id of every row; ``groups=None``: each row is its own user."""
+        classes, codes = self._encode(y)
+        dataset, settings = self._dataset(X, codes, groups), self._settings(groups)
+        if len(classes) == 2:
+            release = self._keep(X, *fit_linear(dataset, Logistic(), **settings))
+        else:
+            release = self._keep(X, *fit_softmax(dataset, len(classes), **settings))
         self.classes_ = classes
-        self.coef_ = release.coef[None, :]
-        self.intercept_ = np.array([release.intercept])
+        self.coef_ = np.atleast_2d(release.coef)
+        self.intercept_ = np.atleast_1d(release.intercept)
         return self
 
-    def decision_function(self, X: Any) -> Floats:
-        """Log-odds of the second class."""
-        return self._linear_predictor(X)
-
     def predict_proba(self, X: Any) -> Floats:
-        """Probabilities of both classes, (rows, 2)."""
-        positive = expit(self.decision_function(X))
+        """Probabilities of the classes, (rows, classes)."""
+        scores = self.decision_function(X)
+        if scores.ndim == 2:
+            return np.asarray(softmax(scores, axis=1))
+        positive = expit(scores)
         return np.column_stack([1 - positive, positive])
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The likelier class."""
-        return np.asarray(self.classes_[(self.decision_function(X) > 0).astype(int)])
+    def predict_log_proba(self, X: Any) -> Floats:
+        """Logarithms of ``predict_proba``."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.predict_proba(X)))

@@ -12,31 +12,41 @@ import numpy as np
 from userdp.accounting import Guarantee
 from userdp.algorithms.release import LinearRelease
 from userdp.data import DataError
+from userdp.estimators.base import PrivateLinearModel
 from userdp.estimators.logistic import LogisticRegression
+from userdp.estimators.regression import HuberRegressor, LinearRegression, QuantileRegressor
+from userdp.estimators.svc import LinearSVC
 
 FORMAT = "userdp-model/1"
+MODELS: dict[str, type[PrivateLinearModel]] = {
+    model.__name__: model
+    for model in (LogisticRegression, LinearSVC, LinearRegression, HuberRegressor, QuantileRegressor)
+}
+# Parameters that say what a model is, where it has them.
+KEPT = ("threshold", "quantile")
 
 
 @dataclass(frozen=True)
 class ModelFile:
     """A fitted model, the names of its columns, and the sentence of its guarantee."""
 
-    model: LogisticRegression
+    model: Any
     features: tuple[str, ...]
     target: str
 
 
-def save(path: str | Path, model: LogisticRegression, features: tuple[str, ...], target: str) -> None:
+def save(path: str | Path, model: PrivateLinearModel, features: tuple[str, ...], target: str) -> None:
     """Write a fitted model."""
-    release = model.release_
+    release, parameters = model.release_, model.get_params(deep=False)
     content = {
         "format": FORMAT,
         "model": type(model).__name__,
         "target": target,
-        "classes": np.asarray(model.classes_).tolist(),
+        "parameters": {name: parameters[name] for name in KEPT if name in parameters},
+        "classes": np.asarray(model.classes_).tolist() if hasattr(model, "classes_") else None,
         "features": list(features),
         "coef": release.coef.tolist(),
-        "intercept": release.intercept,
+        "intercept": np.asarray(release.intercept).tolist(),
         "noise_covariance": release.noise_covariance.tolist(),
         "privacy": release.guarantee.to_dict(),
         "promise": str(release.guarantee),
@@ -56,22 +66,26 @@ def load(path: str | Path) -> ModelFile:
         raise DataError(f"{path} is not a userdp model file") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise DataError(f"{path} is not a {FORMAT} file")
-    if content["model"] != LogisticRegression.__name__:
+    if content["model"] not in MODELS:
         raise DataError(f"{path} holds a {content['model']}, which this version cannot read")
     guarantee = Guarantee(**content["privacy"])
-    model = LogisticRegression(guarantee.epsilon, guarantee.delta, adjacency=guarantee.adjacency)
+    model = MODELS[content["model"]](guarantee.epsilon, guarantee.delta, adjacency=guarantee.adjacency)
+    model.set_params(**content.get("parameters", {}))
+    coef, intercept = np.asarray(content["coef"], dtype=np.float64), np.asarray(content["intercept"], dtype=np.float64)
     model.release_ = LinearRelease(
-        np.asarray(content["coef"], dtype=np.float64),
-        float(content["intercept"]),
-        guarantee,
-        (),
-        np.asarray(content["noise_covariance"], dtype=np.float64),
-        "\n".join(content["plan"]),
+        coef,
+        intercept if intercept.ndim else float(intercept),
+        guarantee=guarantee,
+        events=(),
+        noise_covariance=np.asarray(content["noise_covariance"], dtype=np.float64),
+        plan="\n".join(content["plan"]),
     )
     model.privacy_ = guarantee
-    model.classes_ = np.asarray(content["classes"])
-    model.coef_ = model.release_.coef[None, :]
-    model.intercept_ = np.array([model.release_.intercept])
-    model.n_features_in_ = len(model.release_.coef)
+    if content["classes"] is not None:
+        model.classes_ = np.asarray(content["classes"])
+        coef, intercept = np.atleast_2d(coef), np.atleast_1d(intercept)
+    model.coef_ = coef
+    model.intercept_ = intercept if intercept.ndim else float(intercept)
+    model.n_features_in_ = coef.shape[-1]
     model.feature_names_in_ = np.asarray(content["features"], dtype=object)
     return ModelFile(model, tuple(content["features"]), content["target"])

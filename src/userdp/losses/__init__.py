@@ -1,8 +1,23 @@
 """Pointwise convex losses, and how a row's prediction becomes a user's loss."""
 
+from userdp.losses.absolute import Absolute, Huber, Pinball
 from userdp.losses.base import Loss
+from userdp.losses.check import LossError, check_loss
+from userdp.losses.hinge import Hinge
 from userdp.losses.linear import FeatureMap, LinearModel
 from userdp.losses.logistic import Logistic
 from userdp.losses.squared import Squared
 
-__all__ = ["FeatureMap", "LinearModel", "Logistic", "Loss", "Squared"]
+__all__ = [
+    "Absolute",
+    "FeatureMap",
+    "Hinge",
+    "Huber",
+    "LinearModel",
+    "Logistic",
+    "Loss",
+    "LossError",
+    "Pinball",
+    "Squared",
+    "check_loss",
+]

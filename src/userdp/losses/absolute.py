@@ -29,4 +29,9 @@ class Huber(ResidualLoss):
     """φ(z, y) = (z − y)²/2 up to a residual of ``threshold``, linear beyond."""
 
     def __init__(self, threshold: float = 1.35) -> None:
+        if not 0 < threshold < float("inf"):
+            raise ValueError(f"threshold must be a positive number, got {threshold}")
         super().__init__(Kink(-threshold, threshold, 1.0))
+
+    def __str__(self) -> str:
+        return f"Huber loss, linear beyond {self.kink.upper:g} private units"

@@ -1,4 +1,4 @@
-"""The protocol of a pointwise convex loss of a linear prediction."""
+"""What algorithms ask of a loss: pointwise, and summed up for a user."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from userdp.data.blocks import UserBlock
 
 Floats = NDArray[np.float64]
 
@@ -36,3 +38,21 @@ class Loss(Protocol):
 
     def minimum(self, target: Floats) -> Floats:
         """A lower bound on φ(·, y), the value −φ*(0) of the conjugate: the certificate uses nothing else of it."""
+
+
+class UserModel(Protocol):
+    """h_k(θ) as far as gradient phases need it: convex in θ, a function of the user's own rows."""
+
+    @property
+    def dimension(self) -> int:
+        """Number of coefficients."""
+
+    def user_gradients(self, block: UserBlock, theta: Floats) -> Floats:
+        """∇h_k(θ), shape (users, dimension); the same bits whoever else is in the block."""
+
+
+class CurvedModel(UserModel, Protocol):
+    """A user model that knows its curvature."""
+
+    def curved_rows(self, block: UserBlock, theta: Floats) -> tuple[Floats, Floats]:
+        """Rows x̃_j and weights a_j ≥ 0 such that (1/m_k) Σ_j a_j x̃_j x̃_jᵀ is the curvature of h_k at θ."""

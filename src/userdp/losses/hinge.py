@@ -20,6 +20,9 @@ class Hinge:
         self.lipschitz = 1.0
         self.smoothness = 1 / width
 
+    def __str__(self) -> str:
+        return f"Hinge loss, smoothed over a width of {self.kink.width:g}"
+
     def value(self, prediction: Floats, target: Floats) -> Floats:
         """q_w(1 − s·z)."""
         return self.kink.value(1 - _sign(target) * prediction)

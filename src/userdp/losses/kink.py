@@ -67,6 +67,9 @@ class ResidualLoss:
         self.lipschitz = kink.steepest
         self.smoothness = 1 / kink.width
 
+    def __str__(self) -> str:
+        return f"{type(self).__name__} loss, smoothed over a width of {self.kink.width:g} private units"
+
     def value(self, prediction: Floats, target: Floats) -> Floats:
         """q_w(z − y)."""
         return self.kink.value(prediction - target)

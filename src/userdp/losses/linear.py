@@ -18,10 +18,12 @@ from numba import njit
 from numpy.typing import NDArray
 
 from userdp.data.blocks import Rows, UserBlock
+from userdp.data.sparse import as_sparse, dense
 from userdp.losses.base import Floats, Loss
+from userdp.losses.sparse import sparse_add_sums, sparse_predictions
 
-# Numbers in a tile of rows: 1 MB, so that its second reading comes out of the processor's cache.
-CHUNK_NUMBERS = 1 << 17
+# Numbers in a tile of rows: 4 MB at most, so that its second reading comes out of the processor's cache.
+CHUNK_NUMBERS = 1 << 19
 # Sums over features may be reordered (for vector instructions) and contracted, but infinities stay what they are.
 FAST = {"reassoc", "contract", "nsz"}
 
@@ -60,8 +62,24 @@ class FeatureMap:
     def rows(self, features: Rows) -> Floats:
         """Transformed rows, (rows, dimension) float64."""
         out = np.empty((features.shape[0], self.dimension))
-        _transform(features, *self.constants, out)
+        _transform(dense(features), *self.constants, out)
         return out
+
+    def predictions(self, features: Rows, weights: Floats) -> Floats:
+        """⟨x̃_j, weights⟩ for every row, without forming x̃."""
+        weights = np.ascontiguousarray(weights, dtype=np.float64)
+        if (sparse := as_sparse(features)) is not None:
+            return sparse_predictions(sparse, *self.constants, weights)
+        out = np.empty(features.shape[0])
+        _predict(features, *self.constants, weights, out)
+        return out
+
+    def add_sums(self, features: Rows, weights: Floats, offsets: NDArray[np.int64], out: Floats) -> None:
+        """out[k] += Σ_j weights[j]·x̃_j over the rows of user k, without forming x̃."""
+        if (sparse := as_sparse(features)) is not None:
+            sparse_add_sums(sparse, *self.constants, weights, offsets, out)
+        else:
+            _add_user_rows(features, *self.constants, weights, offsets, out)
 
     def targets(self, target: Floats) -> Floats:
         """Transformed targets; the identity returns its argument."""
@@ -69,6 +87,14 @@ class FeatureMap:
             return np.clip(target, -self.target_bound, self.target_bound)
         with np.errstate(over="ignore"):
             return np.clip((target - self.target_center) / self.target_scale, -self.target_bound, self.target_bound)
+
+    def fold(self, coefficients: Floats) -> Floats:
+        """θ on transformed features of coefficients on the original ones, the intercept last: undoes ``unfold``."""
+        weights = coefficients[: len(self.center)] * self.scale / self.target_scale
+        if not self.intercept:
+            return np.asarray(weights)
+        constant = coefficients[-1] + coefficients[:-1] @ self.center - self.target_center
+        return np.append(weights, constant / self.target_scale)
 
     def unfold(self, theta: Floats) -> tuple[Floats, float]:
         """Coefficients and intercept on the original features of the model θ on transformed ones (if not clamped)."""
@@ -107,34 +133,37 @@ class LinearModel:
     def rows(self, features: Rows) -> Floats:
         """What θ is multiplied with, (rows, dimension)."""
         rows = self.features.rows(features)
-        return rows if self.geometry is None else _rows_times(rows, self.geometry)
+        return rows if self.geometry is None else rows_times(rows, self.geometry)
 
     def user_losses(self, block: UserBlock, theta: Floats) -> Floats:
         """h_k(θ), shape (users,)."""
         out = np.zeros(block.n_users)
-        for tile, offsets, predicted, target in self._tiles(block, theta):
+        for _, offsets, predicted, target in self._tiles(block, theta):
             _add_user_values(self.loss.value(predicted, target), offsets, out)
         return out / _row_counts(block)
 
     def user_gradients(self, block: UserBlock, theta: Floats) -> Floats:
         """∇h_k(θ), shape (users, dimension)."""
         out = np.zeros((block.n_users, self.features.dimension))
-        center, inverse, bound = self.features.constants
         for tile, offsets, predicted, target in self._tiles(block, theta):
-            _add_user_rows(tile, center, inverse, bound, self.loss.derivative(predicted, target), offsets, out)
+            self.features.add_sums(tile, self.loss.derivative(predicted, target), offsets, out)
         out /= _row_counts(block)[:, None]
-        return out if self.geometry is None else _rows_times(out, self.geometry)
+        return out if self.geometry is None else rows_times(out, self.geometry)
+
+    def curved_rows(self, block: UserBlock, theta: Floats) -> tuple[Floats, Floats]:
+        """x̃_j and φ''_j: h_k has the Hessian (1/m_k) Σ_j φ''_j x̃_j x̃_jᵀ."""
+        rows = self.rows(block.features)
+        return rows, self.loss.curvature(predictions(rows, theta), self.features.targets(block.target))
 
     def _tiles(self, block: UserBlock, theta: Floats) -> Iterator[tuple[Rows, NDArray[np.int64], Floats, Floats]]:
         """Original rows, clipped offsets, predictions and targets, a cache-sized number of rows at a time."""
-        weights = np.ascontiguousarray(self.coefficients(theta), dtype=np.float64)
+        weights = self.coefficients(theta)
         step = max(CHUNK_NUMBERS // self.features.dimension, 1)
         for start in range(0, max(block.n_rows, 1), step):
             stop = min(start + step, block.n_rows)
             offsets = block.offsets if stop - start == block.n_rows else np.clip(block.offsets, start, stop) - start
             tile = block.features[start:stop]
-            predicted = np.empty(stop - start)
-            _predict(tile, *self.features.constants, weights, predicted)
+            predicted = self.features.predictions(tile, weights)
             yield tile, offsets, predicted, self.features.targets(block.target[start:stop])
 
 
@@ -167,7 +196,7 @@ def _predict(features: Rows, center: Floats, inverse: Floats, bound: float, weig
         out[j] = total + constant
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath={"contract"})  # type: ignore[untyped-decorator]
 def _add_user_rows(
     features: Rows,
     center: Floats,
@@ -202,7 +231,8 @@ def predictions(rows: Floats, weights: Floats) -> Floats:
     return out
 
 
-def _rows_times(rows: Floats, matrix: Floats) -> Floats:
+def rows_times(rows: Floats, matrix: Floats) -> Floats:
+    """rows @ matrix; the same bits wherever the row stands."""
     out = np.zeros((len(rows), matrix.shape[1]))
     _add_products(rows, np.ascontiguousarray(matrix), out)
     return out
@@ -217,7 +247,7 @@ def _dot_rows(rows: Floats, weights: Floats, out: Floats) -> None:
         out[j] = total
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath={"contract"})  # type: ignore[untyped-decorator]
 def _add_products(rows: Floats, matrix: Floats, out: Floats) -> None:
     """out += rows @ matrix, row by row; four terms at a time, so that ``out`` is touched a quarter as often."""
     inner, width = matrix.shape

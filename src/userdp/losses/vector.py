@@ -1,7 +1,8 @@
 """Losses of θ and a vector row x without a prediction: mean estimation and linear losses.
 
-ℓ(θ; x) = (q/2)‖θ‖² − s⟨θ, x⟩ + (q/2)‖x‖² covers both: q = s = 2ζ is ζ‖θ − x‖² (Appendix D of the paper), q = 0 the linear loss of
-the convex lower bound. Around any point c it is a common quadratic plus a linear function of each user's mean row,
+ℓ(θ; x) = (q/2)‖θ‖² − s⟨θ, x⟩ + (q/2)‖x‖² covers both: q = s = 2ζ is ζ‖θ − x‖² (Appendix D of the paper), q = 0 the
+linear loss of the convex lower bound. Around any point c it is a common quadratic plus a linear function of each
+user's mean row,
 
     h_k(θ) = h_k(c) + ⟨q·c − s·x̄_k, θ − c⟩ + (q/2)‖θ − c‖²,
 

@@ -15,7 +15,7 @@ import numpy as np
 from userdp.accounting import Adjacency, sum_sensitivity
 from userdp.data.blocks import UserBlock
 from userdp.engines.base import Engine, Sums
-from userdp.losses.base import Floats
+from userdp.losses.base import Floats, UserModel
 from userdp.losses.linear import LinearModel
 from userdp.mechanisms.gaussian import Channel, mean_sensitivity
 from userdp.solvers import CappedObjective, Solution, minimize, rounding_gap, smallest_cap
@@ -102,7 +102,7 @@ class ClippedMean:
 
 def clipped_mean(
     engine: Engine,
-    model: LinearModel,
+    model: UserModel,
     theta: Floats,
     cap: float,
     gdp: float,
@@ -121,7 +121,9 @@ def clipped_mean(
     return ClippedMean(channel.release(total / n_users, sensitivity, gdp, label), sensitivity / gdp)
 
 
-def _clipped_sum(block: UserBlock, model: LinearModel, theta: Floats, cap: float) -> Sums:
+def _clipped_sum(block: UserBlock, model: UserModel, theta: Floats, cap: float) -> Sums:
     gradients = model.user_gradients(block, theta)
     norms = np.sqrt(np.einsum("ki,ki->k", gradients, gradients))
+    lost = ~np.isfinite(norms)  # a loss of one's own may overflow: such a user does not pull
+    gradients[lost], norms[lost] = 0.0, 0.0
     return (np.minimum(1.0, cap / np.maximum(norms, 1e-300)) @ gradients,)

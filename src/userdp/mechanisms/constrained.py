@@ -1,7 +1,8 @@
 """The capped release on a constraint set: minimizer of (1/n) Σ_k h̃_k(θ) + (λ/2)‖θ − c‖² over K, plus noise.
 
-The proof of sensitivity needs nothing of the users' terms but that they are convex and γ-Lipschitz on K, so it also covers the
-linear parts of ``VectorModel`` losses, each shortened to γ. Proofs: docs/proofs/algorithms.md, section 2.
+The proof of sensitivity needs nothing of the users' terms but that they are convex and γ-Lipschitz on K, so it also
+covers the linear parts of ``VectorModel`` losses, each shortened to γ. Proofs: docs/proofs/algorithms.md, section
+2.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def plan_on_set(
             center_norm=center_norm,
             rounding=rounding,
         )
-    # A normal vector of length ≤ 3γ + λ·offset on a sphere whose points are rounded to eps·size has a slack of that order.
+    # A normal vector of length ≤ 3γ + λ·offset has a slack of this order on a sphere with points rounded to eps·size.
     size = min(domain.reach, center_norm + 2 * cap / regularization) + center_norm
     curved = math.sqrt(2 * 64 * _EPS * (3 * cap + regularization * offset) * size / regularization)
     distance = max(planned.distance, curved)
@@ -78,8 +79,8 @@ def constrained_minimizer(
 ) -> tuple[Floats, Solution]:
     """Release the capped minimizer over ``domain`` around ``center``; the solution is not private.
 
-    **Formal guarantee.** ``plan.gdp``-GDP for every dataset, if center and domain are public or released earlier: nothing is
-    assumed of the rows, there is no failure (docs/proofs/algorithms.md, Theorem 1).
+    **Formal guarantee.** ``plan.gdp``-GDP for every dataset, if center and domain are public or released earlier:
+    nothing is assumed of the rows, there is no failure (docs/proofs/algorithms.md, Theorem 1).
     """
     objective = SetObjective(engine, model, plan.cap, plan.regularization, center, n_users, domain)
     solution = minimize_on_set(objective, plan.distance)

@@ -1,8 +1,9 @@
-"""Algorithm 1 for f = the minimizer of a strongly convex risk on a set (SCOutputPert), with the certificate of Appendix C.
+"""Algorithm 1 for f = the minimizer of a strongly convex risk on a set (SCOutputPert), with the certificate of
+Appendix C.
 
-f(x₋S) is the minimizer over K of the mean loss of the users that are left plus (Λ/2)‖θ − c̃‖². It is computed from a cold start
-at the public centre, by one thread, adding users in their given order: a deterministic function of the subset.
-Proofs: docs/proofs/deletion.md, section 5; docs/proofs/algorithms.md, section 3.
+f(x₋S) is the minimizer over K of the mean loss of the users that are left plus (Λ/2)‖θ − c̃‖². It is computed from
+a cold start at the public centre, by one thread, adding users in their given order: a deterministic function of the
+subset. Proofs: docs/proofs/deletion.md, section 5; docs/proofs/algorithms.md, section 3.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ def deletion_minimizer(
 
     Under add/remove ``fallback``, a public point of the domain, stands for the minimizer of nobody.
 
-    **Formal guarantee.** (ε, δ)-DP as planned, for every dataset, if model, centre, domain and fallback are public or released
-    earlier (docs/proofs/deletion.md, Theorems 1–4).
+    **Formal guarantee.** (ε, δ)-DP as planned, for every dataset, if model, centre, domain and fallback are public
+    or released earlier (docs/proofs/deletion.md, Theorems 1–4).
     """
     users = [user for block in data.blocks for user in block.chunks(1, 1)]
 
@@ -116,9 +117,9 @@ def _certified(
 ) -> float:
     """Proven bound on Δ̄_r of the exact minimizer from the users' forces, or inf.
 
-    The exact minimizer is within a = ``found.distance`` of the computed one, so its forces differ by at most βa: the bound is for
-    the exact minimizer and needs no residual. Forces are centred for the plain certificate (a common regularizer and a
-    binding constraint cancel there), whole for the sharper one for smooth losses.
+    The exact minimizer is within a = ``found.distance`` of the computed one, so its forces differ by at most βa:
+    the bound is for the exact minimizer and needs no residual. Forces are centred for the plain certificate (a
+    common regularizer and a binding constraint cancel there), whole for the sharper one for smooth losses.
     """
     if found.distance > plan.inexactness / 2:  # rounding hides more than the plan pays for
         return math.inf

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, Literal
 
 import numpy as np
 from numba import njit
@@ -17,9 +18,12 @@ from numpy.typing import NDArray
 
 from userdp.accounting import Adjacency
 from userdp.data.blocks import Rows, UserBlock
+from userdp.data.sparse import dense
 from userdp.engines.base import Engine, Sums
 from userdp.losses.base import Floats
 from userdp.mechanisms.gaussian import Channel
+
+Columns = Literal["features", "target", "both"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,15 +62,14 @@ def log_bins(low: float, high: float, factor: float) -> Bins:
     return Bins(edges, centers)
 
 
-def signed_log_bins(low: float, high: float, factor: float) -> Bins:
-    """Bins of numbers of either sign around a zero bin (−low, low)."""
-    count = math.ceil(math.log(high / low) / math.log(factor) - 1e-9)
-    edges: Floats = np.asarray(low * np.power(factor, np.arange(float(count))), dtype=np.float64)
-    centers: Floats = low * np.power(factor, np.arange(count) + 0.5)
-    return Bins(
-        np.asarray([*-edges[::-1], *edges], dtype=np.float64),
-        np.asarray([*-centers[::-1], 0.0, *centers], dtype=np.float64),
-    )
+def magnitude_bins(low: float, high: float, factor: float) -> Bins:
+    """Bins of non-negative numbers: a zero bin below ``low``, then ``factor`` apart.
+
+    >>> magnitude_bins(1.0, 4.0, 4.0).centers.tolist()
+    [0.0, 2.0]
+    """
+    rest = log_bins(low, high, factor)
+    return Bins(np.concatenate([[low], rest.edges]), np.concatenate([[0.0], rest.centers]))
 
 
 def linear_bins(low: float, high: float, count: int) -> Bins:
@@ -106,15 +109,40 @@ def row_histograms(
     adjacency: Adjacency,
     channel: Channel,
     label: str,
+    columns: Columns = "features",
 ) -> tuple[Floats, float]:
-    """Noisy counts, (features, bins), of (x − center)/scale, a user's vote split evenly over its rows; and their noise.
+    """Noisy counts, (columns, bins), of (x − center)/scale, a user's vote split evenly over its rows; and their noise.
+
+    ``columns`` are the features, the target, or both (the target last).
 
     **Formal guarantee.** ``gdp``-GDP: in each histogram a user adds a vector of non-negative numbers that sum to at
-    most 1, and two such vectors are at most √2 apart in L2; d histograms make √(2d), or √d under add/remove
+    most 1, and two such vectors are at most √2 apart in L2; h histograms make √(2h), or √h under add/remove
     (docs/proofs/histograms.md).
     """
-    (counts,) = engine.sum(_count_rows, center, 1.0 / scale, bins)
+    (counts,) = engine.sum(_count_rows, center, 1.0 / scale, bins, columns)
     sensitivity = vote_sensitivity(len(center), adjacency)
+    return channel.release(counts, sensitivity, gdp, label), sensitivity / gdp
+
+
+def magnitude_histograms(
+    engine: Engine,
+    columns: Columns,
+    histograms: int,
+    bins: Bins,
+    gdp: float,
+    adjacency: Adjacency,
+    channel: Channel,
+    label: str,
+) -> tuple[Floats, float]:
+    """Noisy counts, (columns, 3, bins), of each user's root mean square; and their noise.
+
+    The three are users whose values lie below zero, around it, and above it (their mean is within a tenth of the root mean
+    square, or not).
+
+    **Formal guarantee.** ``gdp``-GDP: a user has one vote in each of ``histograms`` histograms, as in ``row_histograms``.
+    """
+    (counts,) = engine.sum(_count_magnitudes, columns, bins)
+    sensitivity = vote_sensitivity(histograms, adjacency)
     return channel.release(counts, sensitivity, gdp, label), sensitivity / gdp
 
 
@@ -128,27 +156,86 @@ def _count_users(block: UserBlock, statistic: Callable[..., Floats], arguments: 
     return (np.bincount(index, minlength=len(bins.centers)).astype(np.float64),)
 
 
-def _count_rows(block: UserBlock, center: Floats, inverse: Floats, bins: Bins) -> Sums:
+def _count_rows(block: UserBlock, center: Floats, inverse: Floats, bins: Bins, columns: Columns) -> Sums:
     out = np.zeros((len(center), len(bins.centers)))
-    _vote(block.features, block.offsets, center, inverse, bins.edges, out)
+    starts = _first_bins(np.ascontiguousarray(bins.edges, dtype=np.float64).tobytes())
+    features = len(center) - (columns != "features")
+    if features:
+        part = slice(0, features)
+        _vote(dense(block.features), block.offsets, center[part], inverse[part], bins.edges, starts, out[part])
+    if columns != "features":
+        _vote(block.target[:, None], block.offsets, center[-1:], inverse[-1:], bins.edges, starts, out[-1:])
     return (out,)
+
+
+def _count_magnitudes(block: UserBlock, columns: Columns, bins: Bins) -> Sums:
+    parts = ([] if columns == "target" else [dense(block.features)]) + (
+        [] if columns == "features" else [block.target[:, None]]
+    )
+    both = [_means_and_sizes(part, block.offsets) for part in parts]
+    means, sizes = (np.concatenate(part, axis=1) for part in zip(*both))
+    sides = 1 + (means >= 0.9 * sizes).astype(np.int64) - (means <= -0.9 * sizes)
+    index = np.searchsorted(bins.edges, sizes, side="right") + len(bins.centers) * sides
+    shape = sizes.shape[1], 3, len(bins.centers)
+    index += 3 * len(bins.centers) * np.arange(shape[0])
+    return (np.bincount(index.ravel(), minlength=math.prod(shape)).reshape(shape).astype(np.float64),)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _means_and_sizes(features: Rows, offsets: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Mean and root mean square of each column over each user's rows, (users, columns) each."""
+    users, columns = len(offsets) - 1, features.shape[1]
+    means, sizes = np.zeros((users, columns)), np.zeros((users, columns))
+    for k in range(users):
+        for j in range(offsets[k], offsets[k + 1]):
+            for i in range(columns):
+                value = min(max(np.float64(features[j, i]), -1e150), 1e150)
+                means[k, i] += value
+                sizes[k, i] += value * value
+        count = max(offsets[k + 1] - offsets[k], 1)
+        for i in range(columns):
+            means[k, i] /= count
+            sizes[k, i] = math.sqrt(sizes[k, i] / count)
+    return means, sizes
+
+
+# Leading bits of a number (sign, exponent, four of the mantissa) that say nearly where it falls.
+_LEADING = 16
+
+
+@lru_cache(maxsize=16)
+def _first_bins(edges: bytes) -> NDArray[np.int16]:
+    """For every value of the leading bits, the bin of the smallest number that has them."""
+    leading = np.arange(1 << _LEADING, dtype=np.uint64)
+    negative = leading >> np.uint64(_LEADING - 1) == 1
+    rest = np.uint64(64 - _LEADING)
+    smallest = np.where(negative, (leading << rest) | np.uint64((1 << (64 - _LEADING)) - 1), leading << rest)
+    numbers = smallest.view(np.float64)
+    numbers = np.where(np.isfinite(numbers), numbers, np.where(negative, -np.inf, np.inf))
+    return np.searchsorted(np.frombuffer(edges), numbers, side="right").astype(np.int16)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _vote(
-    features: Rows, offsets: NDArray[np.int64], center: Floats, inverse: Floats, edges: Floats, out: Floats
+    features: Rows,
+    offsets: NDArray[np.int64],
+    center: Floats,
+    inverse: Floats,
+    edges: Floats,
+    starts: NDArray[np.int16],
+    out: Floats,
 ) -> None:
+    n_features, n_edges = len(center), len(edges)
+    values = np.empty(n_features)
+    bits = values.view(np.uint64)
     for k in range(len(offsets) - 1):
         # A multiple of 2^-26: sums of votes are exact, so they do not depend on how others are grouped.
         share = math.floor(2.0**26 / max(offsets[k + 1] - offsets[k], 1)) / 2.0**26
         for j in range(offsets[k], offsets[k + 1]):
-            for i in range(len(center)):
-                value = (features[j, i] - center[i]) * inverse[i]
-                low, high = 0, len(edges)
-                while low < high:
-                    middle = (low + high) // 2
-                    if edges[middle] <= value:
-                        low = middle + 1
-                    else:
-                        high = middle
-                out[i, low] += share
+            for i in range(n_features):
+                values[i] = (features[j, i] - center[i]) * inverse[i]
+            for i in range(n_features):
+                position = np.int64(starts[bits[i] >> np.uint64(48)])
+                while position < n_edges and edges[position] <= values[i]:
+                    position += 1
+                out[i, position] += share

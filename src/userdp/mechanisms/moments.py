@@ -11,20 +11,19 @@ from numpy.typing import NDArray
 from userdp.accounting import Adjacency
 from userdp.data.blocks import UserBlock
 from userdp.engines.base import Engine, Sums
-from userdp.losses.base import Floats
-from userdp.losses.linear import LinearModel, predictions
+from userdp.losses.base import CurvedModel, Floats
 from userdp.mechanisms.gaussian import Channel
 from userdp.mechanisms.histogram import vote_sensitivity
 
 
-def moment_sizes(block: UserBlock, model: LinearModel, theta: Floats) -> Floats:
+def moment_sizes(block: UserBlock, model: CurvedModel, theta: Floats) -> Floats:
     """‖(1/m_k) Σ_j φ''_j x̃_j x̃_jᵀ‖ (Frobenius) of every user: a statistic for a private histogram."""
     return _moments(block, model, theta, math.inf)[0]
 
 
 def clipped_moment(
     engine: Engine,
-    model: LinearModel,
+    model: CurvedModel,
     theta: Floats,
     cap: float,
     gdp: float,
@@ -41,7 +40,7 @@ def clipped_moment(
     of the sums (docs/proofs/default-fit.md).
     """
     (total,) = engine.sum(_moment_sum, model, theta, cap)
-    upper = np.triu_indices(model.dimension)
+    upper = np.triu_indices(len(total))
     weights = np.where(upper[0] == upper[1], 1.0, math.sqrt(2.0))
     sensitivity = (vote_sensitivity(1, adjacency) / n_users + 4 * engine.rounding) * cap
     released = channel.release(total[upper] * weights / n_users, sensitivity, gdp, label) / weights
@@ -50,20 +49,19 @@ def clipped_moment(
     return matrix + np.triu(matrix, 1).T, sensitivity / gdp
 
 
-def _moment_sum(block: UserBlock, model: LinearModel, theta: Floats, cap: float) -> Sums:
+def _moment_sum(block: UserBlock, model: CurvedModel, theta: Floats, cap: float) -> Sums:
     return (_moments(block, model, theta, cap)[1],)
 
 
-def _moments(block: UserBlock, model: LinearModel, theta: Floats, cap: float) -> tuple[Floats, Floats]:
-    rows = model.rows(block.features)
-    curvature = model.loss.curvature(predictions(rows, theta), model.features.targets(block.target))
+def _moments(block: UserBlock, model: CurvedModel, theta: Floats, cap: float) -> tuple[Floats, Floats]:
+    rows, curvature = model.curved_rows(block, theta)
     weights = np.maximum(curvature, 0.0)  # the sensitivity rests on users' matrices being positive semidefinite
-    norms, total = np.zeros(block.n_users), np.zeros((model.dimension, model.dimension))
+    norms, total = np.zeros(block.n_users), np.zeros((rows.shape[1], rows.shape[1]))
     _clipped_outer(rows, weights, block.offsets, cap, norms, total)
     return norms, total
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath={"contract"})  # type: ignore[untyped-decorator]
 def _clipped_outer(
     rows: Floats, weights: Floats, offsets: NDArray[np.int64], cap: float, norms: Floats, total: Floats
 ) -> None:
@@ -74,12 +72,21 @@ def _clipped_outer(
         if count == 0:
             continue
         own[:] = 0.0
-        for j in range(offsets[k], offsets[k + 1]):
+        first, last = offsets[k], offsets[k + 1]
+        whole = last - (last - first) % 4
+        for j in range(first, whole, 4):  # four rows at a time: ``own`` is touched a quarter as often
+            first_weight, second_weight = weights[j] / count, weights[j + 1] / count
+            third_weight, fourth_weight = weights[j + 2] / count, weights[j + 3] / count
             for i in range(dimension):
-                scaled = weights[j] * rows[j, i] / count
-                if scaled != 0.0:
-                    for h in range(i + 1):
-                        own[i, h] += scaled * rows[j, h]
+                a, b = first_weight * rows[j, i], second_weight * rows[j + 1, i]
+                c, d = third_weight * rows[j + 2, i], fourth_weight * rows[j + 3, i]
+                for h in range(min(i - i % 8 + 8, dimension)):  # the triangle, rounded up to whole vectors
+                    own[i, h] += (a * rows[j, h] + b * rows[j + 1, h]) + (c * rows[j + 2, h] + d * rows[j + 3, h])
+        for j in range(whole, last):
+            for i in range(dimension):
+                a = weights[j] / count * rows[j, i]
+                for h in range(i + 1):
+                    own[i, h] += a * rows[j, h]
         size = 0.0
         for i in range(dimension):
             for h in range(i):

@@ -12,12 +12,15 @@ import secrets
 from typing import Protocol
 
 import numpy as np
-import opendp.prelude as opendp
 from numpy.typing import NDArray
+from opendp.domains import atom_domain, vector_domain
+from opendp.measurements import make_gaussian
+from opendp.metrics import l2_distance
+from opendp.mod import enable_features
 
 Floats = NDArray[np.float64]
 
-opendp.enable_features("contrib")
+enable_features("contrib")
 
 # Noise lives on multiples of 2^k with 2^k ≤ σ·2^-GRID_BITS (docs/proofs/gaussian.md).
 GRID_BITS = 90
@@ -51,10 +54,10 @@ class SecureNoise:
             return flat.reshape(values.shape)
         grid = math.floor(math.log2(scale)) - GRID_BITS
         space = (
-            opendp.vector_domain(opendp.atom_domain(T=float, nan=False), size=flat.size),
-            opendp.l2_distance(T=float),
+            vector_domain(atom_domain(T=float, nan=False), size=flat.size),
+            l2_distance(T=float),
         )
-        release = opendp.m.make_gaussian(*space, scale=float(scale), k=grid)
+        release = make_gaussian(*space, scale=float(scale), k=grid)
         return np.asarray(release(flat.tolist()), dtype=np.float64).reshape(values.shape)
 
     def integer_below(self, bound: int) -> int:

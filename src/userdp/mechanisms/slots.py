@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +18,13 @@ def assign_slots(
 ) -> list[UserDataset]:
     """Give every user a secret random slot in [0, n) and return the users of each half-open range of slots.
 
-    **Formal guarantee.** A neighbour differs in one returned block only, for every outcome of the randomness. Replacement:
-    slots are a uniform permutation, drawn without looking at the users, so the replaced user keeps its slot. (Slots by
-    sorted id would not do: one new id shifts all ranks.) Add/remove: every user draws its own slot independently, so the
-    others keep theirs; the sizes of the blocks are then random, and n is the declared number.
+    **Formal guarantee.** A neighbour differs in one returned block only, for every outcome of the randomness.
+    Replacement: slots are a uniform permutation, drawn without looking at the users, so the replaced user keeps its
+    slot. (Slots by sorted id would not do: one new id shifts all ranks.) Add/remove: every user draws its own slot
+    independently, so the others keep theirs; the sizes of the blocks are then random, and n is the declared number.
     """
     ordered = sorted(slots)
-    if any(first[1] > second[0] for first, second in zip(ordered, ordered[1:])) or ordered[0][0] < 0:
+    if any(first[1] > second[0] for first, second in pairwise(ordered)) or ordered[0][0] < 0:
         raise ValueError(f"ranges of slots must not overlap, got {list(slots)}")
     if adjacency == "replace":
         places = noise.permutation(data.n_users)

@@ -1,12 +1,15 @@
-"""Minimize F(θ) = (1/n) Σ_k h̃_k(θ) + (λ/2)‖θ − c‖² over a convex set, to a proven distance; γ = inf leaves the losses uncapped.
+"""Minimize F(θ) = (1/n) Σ_k h̃_k(θ) + (λ/2)‖θ − c‖² over a convex set, to a proven distance; γ = inf leaves the
+losses uncapped.
 
-Certificate (docs/proofs/algorithms.md, Lemma 2). Let v_k be an η_k-subgradient of h̃_k at θ, r₀ = (1/n)Σv_k + λ(θ − c), and v any
-vector with sup_{z ∈ K} ⟨v, z − θ⟩ ≤ s. Then F(θ) − min_K F ≤ (1/n)Ση_k + s + ‖r₀ + v‖²/(2λ). The best v is the projection of *minus*
-r₀ onto the normal cone, so that r₀ + v is minus the projection of −r₀ onto the tangent cone.
+Certificate (docs/proofs/algorithms.md, Lemma 2). Let v_k be an η_k-subgradient of h̃_k at θ, r₀ = (1/n)Σv_k + λ(θ −
+c), and v any vector with sup_{z ∈ K} ⟨v, z − θ⟩ ≤ s. Then F(θ) − min_K F ≤ (1/n)Ση_k + s + ‖r₀ + v‖²/(2λ). The best
+v is the projection of *minus* r₀ onto the normal cone, so that r₀ + v is minus the projection of −r₀ onto the
+tangent cone.
 
-Method. The quadratic model of F is minimized over the set (an accelerated projected gradient method on d numbers, no pass
-over the data), then the slope of F along the way there decides how far to go. Every step lowers the convex F or the certified
-gap by a factor, so the gap falls below every target; there is no iteration limit for capped losses.
+Method. The quadratic model of F is minimized over the set (an accelerated projected gradient method on d numbers,
+no pass over the data), then the slope of F along the way there decides how far to go. Every step lowers the convex
+F or the certified gap by a factor, so the gap falls below every target; there is no iteration limit for capped
+losses.
 """
 
 from __future__ import annotations
@@ -36,9 +39,9 @@ _PATIENCE = 8
 class SetObjective:
     """F over the users of an engine, normalized by the public ``n_users``, on the convex set ``domain``.
 
-    With a finite ``cap`` the minimization is over the part of the domain within 2γ/λ of ``origin``, the point of the domain
-    nearest to the centre: with at most 2·``n_users`` users that changes nothing (docs/proofs/algorithms.md, Lemma 1), and
-    with more it is part of the definition.
+    With a finite ``cap`` the minimization is over the part of the domain within 2γ/λ of ``origin``, the point of
+    the domain nearest to the centre: with at most 2·``n_users`` users that changes nothing
+    (docs/proofs/algorithms.md, Lemma 1), and with more it is part of the definition.
     """
 
     engine: Engine
@@ -83,7 +86,9 @@ class SetObjective:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A point, the gradient and curvature of F there, and what is proved: F − min F ≤ gap, ‖point − argmin‖ ≤ distance."""
+    """A point, the gradient and curvature of F there, and what is proved: F − min F ≤ gap, ‖point − argmin‖ ≤
+    distance.
+    """
 
     point: Floats
     gradient: Floats
@@ -98,16 +103,20 @@ def minimize_on_set(
 ) -> Solution:
     """A point proved to lie within ``distance`` of the minimizer of ``objective`` on its set.
 
-    Starts at the origin. Uncapped objectives (γ = inf) also end when rounding stops all progress: their ``distance`` may
-    then be larger than asked, and the caller must look at it. Equal inputs give equal bits.
+    Starts at the origin. Uncapped objectives (γ = inf) also end when rounding stops all progress: their
+    ``distance`` may then be larger than asked, and the caller must look at it. Equal inputs give equal bits.
     """
     feasible = objective.feasible
     state = best = objective.evaluate(objective.origin, feasible)
     steps, idle = 0, 0
     while best.distance > distance and not (math.isinf(objective.cap) and idle > _PATIENCE):
         on_step(best.distance)
-        state = _step(objective, state, feasible, best.gap)
+        last, state = state, _step(objective, state, feasible, best.gap)
         idle = 0 if state.gap < 0.9 * best.gap else idle + 1
+        if math.isinf(objective.cap) and np.linalg.norm(state.point - last.point) <= 4 * _EPS * np.linalg.norm(
+            last.point
+        ):
+            idle = _PATIENCE + 1
         best = state if state.gap < best.gap else best
         steps += 1
     return Solution(best.point, best.distance, best.capped, steps)
@@ -130,7 +139,9 @@ def _step(objective: SetObjective, state: State, feasible: ConvexSet, gap: float
 
 
 def _model_minimizer(state: State, feasible: ConvexSet) -> Floats:
-    """argmin over the set of ⟨g, z − θ⟩ + ½⟨z − θ, H(z − θ)⟩: Newton's point if it is feasible, else FISTA with restarts."""
+    """argmin over the set of ⟨g, z − θ⟩ + ½⟨z − θ, H(z − θ)⟩: Newton's point if it is feasible, else FISTA with
+    restarts.
+    """
     point, gradient, curvature = state.point, state.gradient, state.curvature
     newton = point - np.linalg.solve(curvature, gradient)
     near = feasible.project(newton)

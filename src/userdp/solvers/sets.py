@@ -1,13 +1,13 @@
 """Constraint sets: the whole space, a ball, a box, and a set cut by a ball.
 
-A set projects, and splits a direction at one of its points into a normal and a tangential part (Moreau decomposition:
-direction = Π_N(direction) + Π_T(direction), N the normal cone, T the tangent cone). Which faces a computed point lies on is
-a matter of rounding, so ``normal`` also returns how far its vector is from being normal,
+A set projects, and splits a direction at one of its points into a normal and a tangential part (Moreau
+decomposition: direction = Π_N(direction) + Π_T(direction), N the normal cone, T the tangent cone). Which faces a
+computed point lies on is a matter of rounding, so ``normal`` also returns how far its vector is from being normal,
 
     slack ≥ sup { ⟨vector, z − point⟩ : z in the set },
 
-computed from the support function. A certificate that adds the slack is valid for every vector (docs/proofs/algorithms.md,
-Lemma 2): the tolerance below decides how good it is, never whether it holds.
+computed from the support function. A certificate that adds the slack is valid for every vector
+(docs/proofs/algorithms.md, Lemma 2): the tolerance below decides how good it is, never whether it holds.
 """
 
 from __future__ import annotations
@@ -152,7 +152,9 @@ class Within:
         return min(self.base.reach, self.ball.reach)
 
     def project(self, point: Floats) -> Floats:
-        """Π_base((1 − t)·point + t·center) with the smallest t that lands in the ball; its distance to the centre falls in t."""
+        """Π_base((1 − t)·point + t·center) with the smallest t that lands in the ball; its distance to the centre
+        falls in t.
+        """
         center, radius = self.ball.center, self.ball.radius
 
         def at(t: float) -> Floats:

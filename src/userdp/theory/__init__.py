@@ -30,6 +30,7 @@ from userdp.theory.lower_bounds import (
     strongly_convex_erm,
     strongly_convex_sco,
 )
+from userdp.theory.planner import Prediction, plan
 from userdp.theory.rates import TABLE_1, Rate, Term, find_rate
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "LowerBound",
     "LowerBoundConstants",
     "NoiseRow",
+    "Prediction",
     "Rate",
     "TargetRule",
     "Term",
@@ -55,6 +57,7 @@ __all__ = [
     "minimum_users",
     "neighbourhood_stability",
     "noise_table",
+    "plan",
     "rows_to_win",
     "strongly_convex_erm",
     "strongly_convex_sco",

@@ -1,12 +1,13 @@
 """The instances on which Table 1 is measured.
 
-Rates are statements about the worst instance, so convex losses come as a family with a free signal strength s: a weak signal
-costs little because there is little to lose, a strong one because it is easily found. The measured risk is the largest over a
-grid of s that is the same for all n, m and d. Strongly convex mean estimation is the same at every s.
+Rates are statements about the worst instance, so convex losses come as a family with a free signal strength s: a
+weak signal costs little because there is little to lose, a strong one because it is easily found. The measured risk
+is the largest over a grid of s that is the same for all n, m and d. Strongly convex mean estimation is the same at
+every s.
 
-Rows of the linear and the mean problem have independent coordinates ±1/√d (times ½ for the mean) with mean s·u. Their losses
-depend on a user's rows through the mean only, so a user is one row that holds the mean of m rows, drawn from its exact law:
-a shifted binomial in every coordinate.
+Rows of the linear and the mean problem have independent coordinates ±1/√d (times ½ for the mean) with mean s·u.
+Their losses depend on a user's rows through the mean only, so a user is one row that holds the mean of m rows,
+drawn from its exact law: a shifted binomial in every coordinate.
 """
 
 from __future__ import annotations
@@ -56,17 +57,22 @@ def mean(generator: np.random.Generator, n: int, m: int, d: int, signal: float) 
 
 
 def absolute(generator: np.random.Generator, n: int, m: int, d: int, signal: float) -> tuple[UserDataset, Problem]:
-    """ℓ(θ; (x, y)) = |⟨x, θ⟩ − y|, ‖x‖ = 1, y = ±1/√d with the sign of ⟨x, u⟩ in a share (1 + s)/2 of the rows.
+    """ℓ(θ; (x, y)) = |⟨x, θ⟩ − y| on the unit ball, ‖x‖ = 1: a share of rows fits y = ⟨x, θ*⟩ exactly, the rest has
+    y = ±2 at random.
 
-    Flat but for a slope of order s up to ‖θ‖ ≈ 1, where the kinks stop it: convex, non-smooth (smoothed over 1/(10√d)), G = R = 1.
+    The risk is a cone, about s·‖θ − θ*‖ + 2 with s = share·√(2/(πd)): nowhere smooth at its minimum. G = R = 1; the
+    kink is smoothed over a hundredth of the spread of ⟨x, θ⟩.
     """
     rows = generator.standard_normal((n * m, d))
     rows /= np.linalg.norm(rows, axis=1)[:, None]
-    right = np.where(generator.random(n * m) < (1 + signal) / 2, 1.0, -1.0)
-    target = right * np.sign(rows[:, 0]) / math.sqrt(d)
+    optimum = generator.standard_normal(d)
+    optimum *= 0.5 / np.linalg.norm(optimum)
+    fits = generator.random(n * m) < min(signal * math.sqrt(math.pi * d / 2), 1.0)
+    noise = generator.choice([-2.0, 2.0], size=n * m)
+    target = np.where(fits, rows @ optimum, noise)
     data = UserDataset.from_arrays(rows, target, np.repeat(np.arange(n), m))
-    model = LinearModel(Absolute(width=0.1 / math.sqrt(d)), FeatureMap.identity(d, bound=1.0))
-    return data, Problem(model, 1.0, Ball(np.zeros(d), 2.0))
+    model = LinearModel(Absolute(width=0.01 / math.sqrt(d)), FeatureMap.identity(d, bound=2.0))
+    return data, Problem(model, 1.0, Ball(np.zeros(d), 1.0))
 
 
 def _user_means(

@@ -20,11 +20,11 @@ Item = TypeVar("Item")
 NOT_PRIVATE = "Seeded noise: reproducible, not private."
 
 
-def track(items: Sequence[Item], text: str, *, quiet: bool) -> Iterator[Item]:
+def track(items: Iterable[Item], length: int, text: str, *, quiet: bool) -> Iterator[Item]:
     """Pass items through, with a progress bar on standard error once two seconds have gone by."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True, disable=quiet)
-    task = bar.add_task(text, total=len(items))
+    task = bar.add_task(text, total=length)
     started, shown = time.monotonic(), False
     try:
         for item in items:

@@ -1,0 +1,150 @@
+"""Accuracy of the default fit against every rival: datasets x ε x methods, mean excess loss over several seeds.
+
+    python benchmarks/accuracy.py                      # everything that is not in the cache yet, then the tables
+    python benchmarks/accuracy.py --datasets bank      # one dataset
+    python benchmarks/accuracy.py --only-report        # tables and pictures of what the cache holds
+
+Results are appended to benchmarks/cache/accuracy.csv as they come: start it again after an interruption.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+from accuracy_data import CLASSIFICATION, REGRESSION, Task, load
+from accuracy_grid import STEPS, Grid, settings
+from accuracy_methods import METHODS, MeanTask, applies
+from accuracy_report import SHOWN, report
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+ROOT = Path(__file__).resolve().parents[1]
+EPSILONS = (0.5, 1.0, 4.0)
+DELTA = 1e-6
+Key = tuple[str, float, str, int]
+# Datasets whose users and rows are thinned out for the pictures, and whose mean is estimated.
+CURVES = ("insteval", "flights")
+MEANS_OF = ("bank", "insteval", "nlswork", "flights", "synthetic 1000")
+USERS, ROWS = (500, 1000, 2000), (1, 3, 10, 30)
+
+
+class Cache:
+    """Excess losses by (dataset, ε, method, seed); every new one is on disk before the next is computed."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path, self.values = path, dict[Key, float]()
+        if path.exists():
+            with path.open(newline="") as file:
+                for row in csv.reader(file):
+                    if len(row) == 5:  # an interrupted last line is measured again
+                        self.values[(row[0], float(row[1]), row[2], int(row[3]))] = float(row[4])
+
+    def add(self, values: Iterable[tuple[Key, float]]) -> None:
+        values = list(values)
+        with self.path.open("a", newline="") as file:
+            csv.writer(file).writerows([*key, f"{value:.9g}"] for key, value in values)
+        self.values.update(values)
+
+
+def grid_name(quantile: float, steps: int, rate: float, averaged: bool) -> str:
+    """Method name of one setting of the tuned rival."""
+    return f"user_dpgd {quantile:g}/{steps}/{rate:g}/{'mean' if averaged else 'last'}"
+
+
+def run_grid(task: Task, epsilons: tuple[float, ...], seeds: int, cache: Cache, advance: Callable[..., None]) -> None:
+    """All settings of the rival that are missing."""
+    grid = None
+    for steps in STEPS:
+        missing = [
+            setting
+            for setting in settings(epsilons, steps, seeds)
+            if (task.name, setting.epsilon, grid_name(setting.quantile, steps, setting.rate, True), setting.seed)
+            not in cache.values
+        ]
+        if missing:
+            grid = grid or Grid(task, DELTA)
+        for start in range(0, len(missing), 64):
+            advance(description=f"{task.name}: user_dpgd, {steps} steps")
+            found = grid.run(missing[start : start + 64])
+            cache.add(
+                ((task.name, s.epsilon, grid_name(s.quantile, steps, s.rate, averaged), s.seed), excess)
+                for s, averaged, excess in found
+            )
+
+
+def run_methods(
+    task: Task, epsilons: tuple[float, ...], names: list[str], seeds: int, cache: Cache, advance: Callable[..., None]
+) -> None:
+    """All other methods that are missing."""
+    for name in names:
+        for epsilon in epsilons:
+            for seed in range(seeds):
+                key = (task.name, epsilon, name, seed)
+                if key not in cache.values and applies(name, task):
+                    advance(description=f"{task.name}: {name}, ε = {epsilon:g}")
+                    theta = METHODS[name](task, epsilon, DELTA, seed)
+                    cache.add([(key, task.risk(theta) - task.best_risk)])
+
+
+def add_facts(task: Task, cache: Cache) -> None:
+    """Numbers of the dataset itself, under ε = 0."""
+    facts = {
+        "constant": task.constant_excess,
+        "optimum": task.best_risk,
+        "users": task.n_users,
+        "rows": len(task.y),
+        "coefficients": task.rows.shape[1],
+    }
+    missing = {(task.name, 0.0, fact, 0): float(value) for fact, value in facts.items()}
+    cache.add((key, value) for key, value in missing.items() if key not in cache.values)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [*CLASSIFICATION, *REGRESSION]
+    parser.add_argument(
+        "--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of the real datasets"
+    )
+    parser.add_argument("--datasets", nargs="+", default=names, choices=names, metavar="NAME", help=", ".join(names))
+    parser.add_argument(
+        "--methods", nargs="+", default=["tuned", *METHODS], choices=["tuned", *METHODS], metavar="NAME"
+    )
+    parser.add_argument("--epsilons", nargs="+", type=float, default=EPSILONS)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--no-curves", action="store_true", help="leave out the runs on fewer users or fewer rows")
+    parser.add_argument("--only-report", action="store_true", help="write tables and pictures of what is there")
+    parser.add_argument("--cache", type=Path, default=ROOT / "benchmarks" / "cache" / "accuracy.csv")
+    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results")
+    chosen = parser.parse_args()
+    cache, epsilons = Cache(chosen.cache), tuple(chosen.epsilons)
+    methods = [name for name in chosen.methods if name != "tuned"]
+    columns = (TextColumn("{task.description:48}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, disable=chosen.only_report) as progress:
+        jobs = [] if chosen.only_report else chosen.datasets
+        bar = progress.add_task("", total=len(jobs))
+        for name in jobs:
+            task = load(name, chosen.data)
+            add_facts(task, cache)
+            show = partial(progress.update, bar)
+            run_methods(task, epsilons, methods, chosen.seeds, cache, show)
+            if name in MEANS_OF:
+                run_methods(MeanTask(task), epsilons, methods, chosen.seeds, cache, show)
+                cache.add([((f"mean of {name}", 0.0, "constant", 0), MeanTask(task).constant_excess)])
+            if "tuned" in chosen.methods:
+                run_grid(task, epsilons, chosen.seeds, cache, show)
+            if name in CURVES and not chosen.no_curves:
+                curve = [method for method in methods if method in SHOWN]
+                smaller = [task.fewer_users(n, seed=0) for n in USERS] + [task.fewer_rows(m, seed=0) for m in ROWS]
+                for part in smaller:
+                    run_methods(part, (1.0,), curve, chosen.seeds, cache, show)
+            progress.advance(bar)
+    report(cache.values, names, EPSILONS, chosen.output)
+
+
+if __name__ == "__main__":
+    main()

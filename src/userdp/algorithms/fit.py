@@ -1,0 +1,325 @@
+"""Fits behind the estimators: a linear model, a multinomial one, a location; each through the default algorithm.
+
+**Formal guarantee** of all of them. The release is (ε, δ)-DP for the unit under ``adjacency``, for every dataset
+(docs/proofs/default-fit.md): each numbered release is Gaussian with a proved sensitivity, the budget is charged before
+noise is drawn, and the rest is post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from userdp.accounting import Adjacency, Budget, Unit, check_adjacency
+from userdp.algorithms.calibration import gradient_sizes
+from userdp.algorithms.default import ROW_BOUND, WINDOW, DefaultPlan, Descent, Task
+from userdp.algorithms.release import LinearRelease, LocationRelease
+from userdp.data import UserDataset
+from userdp.engines import Engine, LocalEngine
+from userdp.losses import FeatureMap, LinearModel, Loss
+from userdp.losses.base import Floats, UserModel
+from userdp.losses.blur import blurred
+from userdp.losses.distance import DistanceModel
+from userdp.losses.softmax import SoftmaxModel, contrasts
+from userdp.losses.vector import VectorModel
+from userdp.mechanisms.gaussian import Channel
+from userdp.mechanisms.histogram import Columns
+from userdp.mechanisms.noise import Noise, noise_from
+from userdp.mechanisms.sampling import sample_rows
+
+DEFAULT_ALGORITHM = "auto"
+ALGORITHMS = (DEFAULT_ALGORITHM,)
+WEIGHTINGS = ("users", "rows")
+Location = Literal["mean", "geometric-median"]
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """Public choices of a fit; bad ones are refused before anything is read.
+
+    Args:
+        epsilon: privacy parameter ε.
+        delta: privacy parameter δ.
+        adjacency: "replace" or "add-remove".
+        algorithm: "auto".
+        force_cap: how hard a user may pull, in private units; None: learnt privately.
+        fit_intercept: whether predictions have a constant term.
+        weighting: "users" (each counts once) or "rows" (each counts as often as it has rows, as far as the cap allows).
+        max_rows_per_user: sample so many rows of every user that has more; None: keep all.
+        l2: strength of (l2/2)‖w‖² on coefficients in private units, the intercept's excepted.
+        center: public coefficients to start from and to shrink towards, the intercept last; None: 0.
+        feature_bounds: public (low, high), numbers or one of each a feature; None: units are learnt privately.
+        unit: what one user is, for the guarantee.
+        random_state: seed; reproducible, *not private*.
+        verbose: show a progress bar.
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: Adjacency = "replace"
+    algorithm: str = DEFAULT_ALGORITHM
+    force_cap: float | None = None
+    fit_intercept: bool = True
+    weighting: str = "users"
+    max_rows_per_user: int | None = None
+    l2: float = 0.0
+    center: Any = None
+    feature_bounds: Any = None
+    unit: Unit = "user"
+    random_state: Any = None
+    verbose: bool = False
+
+    def __post_init__(self) -> None:
+        check_adjacency(self.adjacency)
+        _check_name("algorithm", self.algorithm, ALGORITHMS)
+        _check_name("weighting", self.weighting, WEIGHTINGS)
+        if self.force_cap is not None and not (self.force_cap > 0 and math.isfinite(self.force_cap)):
+            raise ValueError(f"force_cap must be a positive number or None, got {self.force_cap}")
+        if self.max_rows_per_user is not None and not self.max_rows_per_user >= 1:
+            raise ValueError(f"max_rows_per_user must be at least 1 or None, got {self.max_rows_per_user}")
+        if not 0 <= self.l2 < math.inf:
+            raise ValueError(f"l2 must be a number of at least 0, got {self.l2}")
+
+    def start(self, shape: tuple[int, ...]) -> Floats:
+        """The public centre, intercept last."""
+        if self.center is None:
+            return np.zeros(shape)
+        center = np.asarray(self.center, dtype=np.float64)
+        if center.shape != shape or not np.all(np.isfinite(center)):
+            raise ValueError(
+                f"center must be finite numbers of shape {shape}, the intercept last, got shape {center.shape}"
+            )
+        return center
+
+    def bounds(self, n_features: int) -> tuple[Floats, Floats] | None:
+        """Low and high of every feature, if public."""
+        if self.feature_bounds is None:
+            return None
+        try:
+            low, high = (
+                np.broadcast_to(np.asarray(end, dtype=np.float64), (n_features,)) for end in self.feature_bounds
+            )
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"feature_bounds must be (low, high), numbers or {n_features} of each, got {self.feature_bounds!r}"
+            ) from None
+        if not np.all(np.isfinite(low) & np.isfinite(high) & (low < high)):
+            raise ValueError("feature_bounds must be finite with low < high for every feature")
+        return low, high
+
+
+def fit_linear(
+    dataset: UserDataset, loss: Loss, *, scale_target: bool = False, engine: Engine | None = None, **settings: Any
+) -> tuple[LinearRelease, dict[str, Any]]:
+    """Minimize (1/n) Σ_k h_k(w) + (l2/2)‖w‖², h_k the mean loss φ(⟨w, x̃⟩, ỹ) of user k; see ``FitSettings``.
+
+    ``scale_target`` learns location and scale of the target privately, as for features: φ then sees ỹ in private units.
+    Returns the release and the diagnostics (not private).
+    """
+    chosen = FitSettings(**settings)
+    center = chosen.start((dataset.n_features + chosen.fit_intercept,))
+    seen = blurred(loss, WINDOW)
+    task = Task(
+        lambda features, geometry: LinearModel(loss, features, geometry),
+        lambda features, geometry: LinearModel(seen, features, geometry),
+        seen.smoothness if math.isfinite(seen.smoothness) else 1.0,
+    )
+    fit = _Fit.of(chosen, dataset, engine, task, intercept=chosen.fit_intercept, target=scale_target)
+    features = fit.units()
+    start = np.zeros_like(center) if chosen.center is None else features.fold(center)
+    end = fit.descend(features, start[None, :])
+    coef, intercept = features.unfold(end.coefficients[0])
+    covariance = _unfold_covariance(features, end.covariance)
+    return LinearRelease(coef, intercept, **fit.published(features, covariance, end, str(loss))), end.diagnostics
+
+
+def fit_softmax(
+    dataset: UserDataset, classes: int, *, engine: Engine | None = None, **settings: Any
+) -> tuple[LinearRelease, dict[str, Any]]:
+    """Minimize (1/n) Σ_k h_k(W) + (l2/2)‖W‖², h_k user k's mean of −log softmax(W x̃)_y; targets are 0, …, K − 1.
+
+    The coefficients, (K, features), sum to zero over the classes; ``noise_covariance`` is that of any one class.
+    """
+    chosen = FitSettings(**settings)
+    basis = contrasts(classes)
+    center = chosen.start((classes, dataset.n_features + chosen.fit_intercept))
+    task = Task(
+        lambda features, geometry: SoftmaxModel(classes, features, geometry),
+        lambda features, geometry: SoftmaxModel(classes, features, geometry),
+        1 / classes,
+        classes - 1,
+    )
+    fit = _Fit.of(chosen, dataset, engine, task, intercept=chosen.fit_intercept)
+    features = fit.units()
+    end = fit.descend(features, basis.T @ np.array([features.fold(row) for row in center]))
+    rows = [features.unfold(row) for row in basis @ end.coefficients]
+    coef, intercept = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+    covariance = (1 - 1 / classes) * _unfold_covariance(features, end.covariance)
+    published = fit.published(features, covariance, end, f"multinomial loss of {classes} classes")
+    return LinearRelease(coef, intercept, **published), end.diagnostics
+
+
+def fit_location(
+    dataset: UserDataset, location: Location, *, engine: Engine | None = None, **settings: Any
+) -> tuple[LocationRelease, dict[str, Any]]:
+    """Minimize (1/n) Σ_k h_k(θ), h_k the mean over user k's rows of ‖θ − x‖²/2 ("mean") or ‖θ − x‖
+    ("geometric-median").
+
+    The median's distances are Euclidean in the features as they came: all of them get one scale.
+    """
+    chosen = FitSettings(**settings, fit_intercept=False)
+    center = chosen.start((dataset.n_features,))
+    models: dict[Location, Callable[[FeatureMap], UserModel]] = {
+        "mean": lambda features: VectorModel(1.0, 1.0, features),
+        "geometric-median": DistanceModel,
+    }
+    task = Task(lambda features, geometry: models[location](features), None)
+    fit = _Fit.of(chosen, dataset, engine, task, intercept=False)
+    features = fit.units(shift=True, one_scale=location == "geometric-median")
+    start = np.zeros(dataset.n_features) if chosen.center is None else (center - features.center) / features.scale
+    end = fit.descend(features, start[None, :])
+    point = features.center + features.scale * end.coefficients[0]
+    covariance = end.covariance * np.outer(features.scale, features.scale)
+    loss = "squared distance" if location == "mean" else str(DistanceModel(features))
+    published = fit.published(features, covariance, end, loss)
+    return LocationRelease(point, **published), end.diagnostics
+
+
+@dataclass(frozen=True, eq=False)
+class _End:
+    """Where a descent ended: (copies, dimension) coefficients on mapped features, and the covariance of each copy."""
+
+    coefficients: Floats
+    covariance: Floats
+    caps: list[float]
+    diagnostics: dict[str, Any]
+
+
+@dataclass(eq=False)
+class _Fit:
+    """One fit: the budget, the plan and the steps."""
+
+    settings: FitSettings
+    n_features: int
+    task: Task
+    intercept: bool
+    columns: Columns | None
+    noise: Noise
+    budget: Budget
+    descent: Descent
+
+    @classmethod
+    def of(
+        cls,
+        settings: FitSettings,
+        dataset: UserDataset,
+        engine: Engine | None,
+        task: Task,
+        *,
+        intercept: bool,
+        target: bool = False,
+    ) -> _Fit:
+        """Plan; data is not looked at."""
+        bounds = settings.bounds(dataset.n_features)
+        noise = noise_from(settings.random_state)
+        budget = Budget.of(settings.epsilon, settings.delta, settings.adjacency)
+        if settings.max_rows_per_user is not None:
+            if engine is not None:
+                raise ValueError("max_rows_per_user needs the data itself: sample before making the engine")
+            dataset = sample_rows(dataset, settings.max_rows_per_user, noise)
+        columns: Columns | None = ("both" if target else "features") if bounds is None else "target" if target else None
+        plan = DefaultPlan.of(
+            dataset.n_users,
+            (0 if bounds is not None else dataset.n_features) + target,
+            dataset.n_features + intercept,
+            budget,
+            learn_cap=settings.force_cap is None,
+            copies=task.copies,
+            learn_curvature=task.curved is not None,
+            learn_rows=settings.weighting == "rows",
+        )
+        descent = Descent(engine or LocalEngine(dataset), Channel(budget, noise), settings.adjacency, plan)
+        return cls(settings, dataset.n_features, task, intercept, columns, noise, budget, descent)
+
+    def units(self, *, shift: bool = False, one_scale: bool = False) -> FeatureMap:
+        """Public or private units of every column; ``shift`` moves the features also without an intercept."""
+        size = self.n_features
+        if self.columns is None:
+            center, scale = np.zeros(size + 1), np.ones(size + 1)
+        else:
+            center, scale = self.descent.units(size, self.columns)
+        if (bounds := self.settings.bounds(size)) is not None:
+            center[:-1], scale[:-1] = (bounds[0] + bounds[1]) / 2, (bounds[1] - bounds[0]) / math.sqrt(12)
+        if not (self.intercept or shift):  # a shift of the features would be an intercept in disguise
+            center, scale = np.zeros(size + 1), np.hypot(center, scale)
+        if one_scale:
+            scale[:-1] = np.linalg.norm(scale[:-1])
+        return FeatureMap(center[:-1], scale[:-1], ROW_BOUND, self.intercept, float(center[-1]), float(scale[-1]))
+
+    def descend(self, features: FeatureMap, start: Floats) -> _End:
+        """The phases and what they come to."""
+        task, settings, plan = self.task, self.settings, self.descent.plan
+        if plan.rows:
+            task = task.weighted(self.descent.typical_rows())
+        l2 = np.full(plan.dimension, settings.l2)
+        l2[self.n_features :] = 0.0
+        with _progress(settings.verbose, plan.phases) as advance:
+            path = self.descent.phases(task, features, start, l2, settings.force_cap, advance)
+        theta, variance = path.estimate(decay=0.96)
+        model = task.model(features, path.geometry.matrix)
+        sizes = self.descent.engine.each(gradient_sizes, model, path.absolute(theta))
+        diagnostics = {"gradient_sizes": sizes, "capped_users": int(np.sum(sizes > path.caps[-1]))}
+        covariance = variance * path.geometry.matrix @ path.geometry.matrix.T
+        return _End(path.coefficients(theta), covariance, path.caps, diagnostics)
+
+    def published(self, features: FeatureMap, covariance: Floats, end: _End, loss: str) -> dict[str, Any]:
+        """What every release has besides its model; ``covariance`` is that of the noise in the model."""
+        details = {"center": features.center, "scale": features.scale, "caps": end.caps}
+        if self.columns in ("target", "both"):
+            details |= {"target_center": features.target_center, "target_scale": features.target_scale}
+        lines = [str(self.descent.plan), f"loss: {loss}; users weighted by {_WEIGHTS[self.settings.weighting]}"]
+        return {
+            "guarantee": self.budget.guarantee(
+                self.descent.plan.n_users, unit=self.settings.unit, reproducible=self.noise.reproducible
+            ),
+            "events": tuple(self.budget.events),
+            "noise_covariance": covariance,
+            "plan": "\n".join(lines),
+            "details": details,
+        }
+
+
+_WEIGHTS = {"users": "1 each", "rows": "their rows"}
+
+
+def _unfold_covariance(features: FeatureMap, covariance: Floats) -> Floats:
+    """Covariance of (coef, intercept) on the original features from that on the mapped ones."""
+    size = len(features.center)
+    jacobian = np.zeros((size + 1, features.dimension))
+    jacobian[:size, :size] = np.diag(features.target_scale / features.scale)
+    jacobian[size, :size] = -features.center / features.scale * features.target_scale
+    if features.intercept:
+        jacobian[size, size] = features.target_scale
+    return np.asarray(jacobian @ covariance @ jacobian.T)
+
+
+def _check_name(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+
+
+@contextmanager
+def _progress(verbose: bool, total: int) -> Iterator[Callable[[str], None]]:
+    if not verbose:
+        yield lambda text: None
+        return
+    columns = (TextColumn("{task.description:24}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, transient=True) as progress:
+        task = progress.add_task("learning units", total=total)
+        yield lambda text: progress.update(task, advance=1, description=text)

@@ -1,0 +1,95 @@
+"""Private centres of a cloud of rows."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from userdp.algorithms.fit import DEFAULT_ALGORITHM, Location, fit_location
+from userdp.algorithms.release import LocationRelease
+from userdp.estimators.base import PrivateModel
+from userdp.losses.base import Floats
+
+
+class PrivateLocation(PrivateModel):
+    """Common part of ``Mean`` and ``GeometricMedian``.
+
+    - ``epsilon``, ``delta``: the guarantee; ``adjacency``: "replace" (one person's data is replaced) or "add-remove".
+    - ``algorithm``: "auto"; ``force_cap``: how hard a user may pull, in private units; None: learnt privately.
+    - ``weighting``: "users" (each counts once) or "rows"; ``max_rows_per_user``: sample users with more rows.
+    - ``center``: a public guess; ``feature_bounds``: public (low, high) of the features, if known.
+    - ``random_state``: reproducible and *not private*; ``verbose``: a progress bar.
+
+    After ``fit``: ``location_``; ``privacy_`` (the guarantee); ``release_`` (all that may be published);
+    ``diagnostics_`` (data-dependent, not private).
+    """
+
+    location_: Floats
+    release_: LocationRelease
+    _kind: Location
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        *,
+        adjacency: str = "replace",
+        algorithm: str = DEFAULT_ALGORITHM,
+        force_cap: float | None = None,
+        weighting: str = "users",
+        max_rows_per_user: int | None = None,
+        center: Any = None,
+        feature_bounds: Any = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.algorithm = algorithm
+        self.force_cap = force_cap
+        self.weighting = weighting
+        self.max_rows_per_user = max_rows_per_user
+        self.center = center
+        self.feature_bounds = feature_bounds
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
+        """Fit on rows ``X`` and the user id of every row (None: each row is its own user); ``y`` is ignored."""
+        dataset = self._dataset(X, None, groups)
+        release = self._keep(X, *fit_location(dataset, self._kind, **self._settings(groups)))
+        self.location_ = release.location
+        return self
+
+
+class Mean(PrivateLocation):
+    """Mean under user-level differential privacy: (ε, δ)-DP for all rows of a person together, for every dataset.
+
+    Estimates argmin_θ (1/n) Σ_k (1/m_k) Σ_j ‖θ − x_kj‖²/2, the mean of the users' means. Features may be in any units.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X, users = rng.normal([170.0, 1e6], [10.0, 1e5], size=(20000, 2)), np.repeat(np.arange(2000), 10)
+    >>> location = Mean(random_state=0).fit(X, groups=users).location_
+    >>> bool(np.all(np.abs(location - [170.0, 1e6]) < [1.0, 1e4]))
+    True
+    """
+
+    _kind = "mean"
+
+
+class GeometricMedian(PrivateLocation):
+    """Geometric median under user-level differential privacy: (ε, δ)-DP for all rows of a person together.
+
+    Estimates argmin_θ (1/n) Σ_k (1/m_k) Σ_j ‖θ − x_kj‖, the distance smoothed over a public width of a thousandth of
+    the rows' spread (in ``release_.plan``). Distances are Euclidean in the units of X: scale the columns first if
+    these differ.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X, users = rng.standard_t(1.5, size=(20000, 2)) + [5.0, -3.0], np.repeat(np.arange(2000), 10)
+    >>> GeometricMedian(random_state=0).fit(X, groups=users).location_.round().tolist()
+    [5.0, -3.0]
+    """
+
+    _kind = "geometric-median"

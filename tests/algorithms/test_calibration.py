@@ -1,0 +1,140 @@
+"""Post-processing of noisy histograms and moments. Every number below is fixed by its seed: nothing can fail by chance."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from userdp.algorithms.calibration import (
+    FIRST_LOOK,
+    Geometry,
+    choose_cap,
+    clean,
+    closer_look,
+    denoise,
+    first_look,
+    shrink,
+    visible,
+)
+from userdp.data import UserBlock
+from userdp.mechanisms.histogram import _count_magnitudes, _count_rows, linear_bins, log_bins
+
+N = 5000
+SIGMA = N / 50
+
+
+def look(columns, bins, sigma, seed=0, rows=4):
+    """Noisy histograms of columns of values: of users with a few rows each over all magnitudes, of rows in linear bins."""
+    rng = np.random.default_rng(seed)
+    values = np.column_stack(columns)
+    users = len(values) // rows
+    block = UserBlock(values[: users * rows], np.zeros(users * rows), rows * np.arange(users + 1))
+    if bins is FIRST_LOOK:
+        counts = _count_magnitudes(block, "features", bins)[0] * rows
+    else:
+        counts = _count_rows(block, np.zeros(len(columns)), np.ones(len(columns)), bins, "features")[0] * rows
+    return counts + sigma * rng.normal(size=counts.shape)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_first_look_finds_units(unit):
+    rng = np.random.default_rng(1)
+    columns = [rng.normal(size=N), rng.normal(3, 1, N), rng.exponential(size=N), (rng.random(N) < 0.4).astype(float)]
+    center, scale = first_look(look([unit * c for c in columns], FIRST_LOOK, SIGMA), SIGMA, FIRST_LOOK, N)
+    for column, c, s in zip(columns, center / unit, scale / unit):
+        assert 0.4 < s / np.std(column) < 2.5
+        assert abs(c - np.mean(column)) < 1.5 * np.std(column)
+
+
+def test_first_look_on_noise_alone_stays_near_one():
+    """Pure noise of 30 columns: no column may get an absurd scale."""
+    counts = 0.5 * N * np.random.default_rng(2).normal(size=(30, 3, len(FIRST_LOOK.centers)))
+    _, scale = first_look(counts, 0.5 * N, FIRST_LOOK, N)
+    assert np.all((scale > 1e-3) & (scale < 1e3))
+
+
+def test_rare_columns_get_the_scale_of_what_could_hide():
+    column = np.zeros(N)
+    column[:20] = 1.0
+    center, scale = first_look(look([column], FIRST_LOOK, SIGMA), SIGMA, FIRST_LOOK, N)
+    assert center[0] == 0.0
+    assert 0.05 < scale[0] < 1.0
+
+
+def test_closer_look_resolves_a_far_narrow_column():
+    years = np.random.default_rng(3).normal(2008, 3, N)
+    sigma = N / 200
+    center, scale = first_look(look([years], FIRST_LOOK, sigma), sigma, FIRST_LOOK, N)
+    assert scale[0] > 30
+    bins = linear_bins(-4.0, 4.0, 64)
+    for seed in (1, 2):
+        counts = look([(years - center[0]) / scale[0]], bins, sigma, seed)
+        center, scale = closer_look(counts, sigma, bins, center, scale, N)
+    assert abs(center[0] - 2008) < 3
+    assert 2 < scale[0] < 8
+
+
+def test_closer_look_leaves_columns_near_zero_alone():
+    column = (np.random.default_rng(4).random(N) < 0.02).astype(float)
+    bins = linear_bins(-4.0, 4.0, 64)
+    center, scale = closer_look(look([column / 0.3], bins, SIGMA), SIGMA, bins, np.zeros(1), np.array([0.3]), N)
+    assert (center[0], scale[0]) == (0.0, 0.3)
+
+
+def test_noise_is_rarely_visible():
+    """1000 histograms of 60 bins of pure noise: a run is believed with probability below 1 in all of them together."""
+    rng = np.random.default_rng(5)
+    believed = sum(visible(rng.normal(size=60), 1.0, 1000).any() for _ in range(1000))
+    assert believed <= 2
+
+
+def test_denoise_is_positive_definite_and_close_when_noise_is_small():
+    rng = np.random.default_rng(6)
+    root = rng.normal(size=(8, 8))
+    moment = root @ root.T / 8 + np.eye(8)
+    np.testing.assert_allclose(denoise(moment, 1e-6), moment, atol=2e-3)
+    for sigma in (0.1, 1.0, 10.0):
+        noise = np.triu(rng.normal(size=(8, 8)) * sigma)
+        noisy = moment + (noise + noise.T) / math.sqrt(2)
+        assert np.linalg.eigvalsh(denoise(noisy, sigma))[0] > 0
+
+
+def test_geometry_makes_curvature_the_identity():
+    rng = np.random.default_rng(7)
+    root = rng.normal(size=(5, 5))
+    moment = root @ root.T + 0.1 * np.eye(5)
+    geometry = Geometry.of(moment)
+    np.testing.assert_allclose(geometry.matrix.T @ moment @ geometry.matrix, np.eye(5), atol=1e-10)
+    np.testing.assert_allclose(geometry.matrix @ geometry.inverse, np.eye(5), atol=1e-10)
+
+
+def test_shrink_follows_the_noise():
+    rng = np.random.default_rng(8)
+    signal = 3 * rng.normal(size=200)
+    np.testing.assert_allclose(shrink(signal, 1e-6, np.ones(200)), signal, rtol=1e-4)
+    assert np.linalg.norm(shrink(rng.normal(size=200), 1.0, np.ones(200))) < 4
+    noisy = signal + rng.normal(size=200)
+    assert np.linalg.norm(shrink(noisy, 1.0, np.ones(200)) - signal) < np.linalg.norm(noisy - signal)
+
+
+def test_clean_keeps_the_peak():
+    bins = log_bins(1.0, 2.0**16, 2.0)
+    counts = np.zeros(16)
+    counts[5:8] = [200, 500, 100]
+    counts += 10 * np.random.default_rng(9).normal(size=16)
+    shares = clean(counts, 10.0, bins, bins.centers[8])
+    assert shares.sum() == pytest.approx(1)
+    assert int(np.argmax(shares)) == 6
+    assert shares[10:].sum() == 0
+
+
+def test_cap_rises_with_the_budget():
+    bins = log_bins(1.0, 2.0**16, 2.0)
+    shares = np.ones(16) / 16
+    caps = [choose_cap(shares, bins, noise, 0.2)[0] for noise in (1.0, 0.1, 0.01, 0.001)]
+    assert caps == sorted(caps)
+    assert caps[0] < caps[-1]
+    kept = choose_cap(shares, bins, 0.001, 0.2)[1]
+    assert 1 / 3 <= kept <= 1
