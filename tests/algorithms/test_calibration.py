@@ -1,4 +1,4 @@
-"""Post-processing of noisy histograms and moments. Every number below is fixed by its seed: nothing can fail by chance."""
+"""Post-processing of noisy histograms and moments. All is fixed by seeds: nothing can fail by chance."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIGMA = N / 50
 
 
 def look(columns, bins, sigma, seed=0, rows=4):
-    """Noisy histograms of columns of values: of users with a few rows each over all magnitudes, of rows in linear bins."""
+    """Noisy histograms of columns: of users with a few rows each over all magnitudes, of rows in linear bins."""
     rng = np.random.default_rng(seed)
     values = np.column_stack(columns)
     users = len(values) // rows

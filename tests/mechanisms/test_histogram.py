@@ -13,8 +13,8 @@ from userdp.mechanisms.histogram import (
     Bins,
     linear_bins,
     log_bins,
-    row_histograms,
     magnitude_bins,
+    row_histograms,
     user_histogram,
     vote_sensitivity,
 )

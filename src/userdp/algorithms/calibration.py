@@ -1,4 +1,4 @@
-"""What the default fit makes of its private histograms and moments: units, geometry, caps. All of it is post-processing."""
+"""What the default fit makes of its private histograms and moments: units, geometry, caps. All post-processing."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def gradient_sizes(block: UserBlock, model: UserModel, theta: Floats) -> Floats:
 def visible(counts: Floats, sigma: float, histograms: int) -> NDArray[np.bool_]:
     """The runs of bins that stand out of the noise.
 
-    A run of w = 1, 2, 4 or 8 bins is believed when its sum exceeds σ√w·(½ + √(2 ln N)), N being the number of runs in all
-    ``histograms``: the largest of N sums of pure noise is about σ√(2w ln N). Its ends are cut back to bins above σ.
+    A run of w = 1, 2, 4 or 8 bins is believed when its sum exceeds σ√w·(½ + √(2 ln N)), N being the number of runs in
+    all ``histograms``: the largest of N sums of pure noise is about σ√(2w ln N). Its ends are cut back to bins above
+    σ.
     """
     limit = sigma * (0.5 + math.sqrt(2 * math.log(4 * len(counts) * histograms)))
     believed = np.zeros(len(counts), dtype=bool)
@@ -41,9 +42,9 @@ def visible(counts: Floats, sigma: float, histograms: int) -> NDArray[np.bool_]:
 def first_look(counts: Floats, sigma: float, bins: Bins, n_users: int) -> tuple[Floats, Floats]:
     """Location and scale of every column from noisy ``magnitude_histograms``, (columns, 3, bins).
 
-    A column whose users lie on one side of zero is moved there; the others keep 0, which the curvature takes care of. Where
-    only zeros stand out the column is rare: ones are assumed, in half as many rows as could hide in the noise. Where zeros
-    are few, the likeliest magnitude is taken.
+    A column whose users lie on one side of zero is moved there; the others keep 0, which the curvature takes care of.
+    Where only zeros stand out the column is rare: ones are assumed, in half as many rows as could hide in the noise.
+    Where zeros are few, the likeliest magnitude is taken.
     """
     center, scale = np.zeros(len(counts)), np.full(len(counts), math.sqrt(min(2.0 * sigma / n_users, 1.0)))
     sizes, width, spread = bins.centers[1:], bins.widths[1:], sigma * math.sqrt(3)
@@ -121,8 +122,8 @@ def denoise(moment: Floats, sigma: float) -> Floats:
     """A positive definite estimate of a second moment whose entries carry noise of standard deviation ``sigma``
     (σ on the diagonal, σ/√2 beside it).
 
-    Diagonal and off-diagonal parts are shrunk, towards their mean and towards zero, by as much as noise explains of their
-    spread (the idea of Ledoit and Wolf 2004); eigenvalues are then raised by half the noise's spectral size.
+    Diagonal and off-diagonal parts are shrunk, towards their mean and towards zero, by as much as noise explains of
+    their spread (the idea of Ledoit and Wolf 2004); eigenvalues are then raised by half the noise's spectral size.
     """
     size = len(moment)
     diagonal = np.diag(moment)
@@ -162,7 +163,7 @@ def clean(counts: Floats, sigma: float, bins: Bins, expected: float) -> Floats:
 
 
 def choose_cap(shares: Floats, bins: Bins, noise_per_cap: float, alignment: float) -> tuple[float, float]:
-    """The cap that minimizes predicted noise² + bias² of a mean of capped vectors, and the share of their length it keeps.
+    """The cap that minimizes predicted noise² + bias² of a mean of capped vectors, and the share of length it keeps.
 
     Noise: (noise_per_cap·γ)². Bias: capped users lose E(‖v‖ − γ)₊, of which the share ``alignment`` does not cancel.
     """

@@ -204,8 +204,13 @@ class Descent:
     ) -> tuple[Floats, Bins]:
         """A cleaned private histogram of one size a user, in half octaves around what is expected."""
         gdp, bins = self._gdp(share), log_bins(expected * 2.0**-8, expected * 2.0**8, math.sqrt(2))
-        noisy = user_histogram(self.engine, statistic, arguments, bins, gdp, self.adjacency, self.channel, label)
-        return clean(*noisy, bins, expected), bins
+        counts, sigma = user_histogram(
+            self.engine, statistic, arguments, bins, gdp, self.adjacency, self.channel, label
+        )
+        # Users in the lowest bin pull on nothing, whatever the cap: they count only where nobody else is seen.
+        if np.convolve(counts[1:], [0.5, 1.0, 0.5], "same").max() > 5 * sigma:
+            counts[0] = 0.0
+        return clean(counts, sigma, bins, expected), bins
 
     def units(self, n_features: int, columns: Columns) -> tuple[Floats, Floats]:
         """Private location and scale of every column: a first look over all magnitudes, then zooms around the last.

@@ -136,10 +136,11 @@ def magnitude_histograms(
 ) -> tuple[Floats, float]:
     """Noisy counts, (columns, 3, bins), of each user's root mean square; and their noise.
 
-    The three are users whose values lie below zero, around it, and above it (their mean is within a tenth of the root mean
-    square, or not).
+    The three are users whose values lie below zero, around it, and above it (their mean is within a tenth of the root
+    mean square, or not).
 
-    **Formal guarantee.** ``gdp``-GDP: a user has one vote in each of ``histograms`` histograms, as in ``row_histograms``.
+    **Formal guarantee.** ``gdp``-GDP: a user has one vote in each of ``histograms`` histograms, as in
+    ``row_histograms``.
     """
     (counts,) = engine.sum(_count_magnitudes, columns, bins)
     sensitivity = vote_sensitivity(histograms, adjacency)

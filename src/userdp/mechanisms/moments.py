@@ -35,9 +35,9 @@ def clipped_moment(
     """(1/n) Σ_k clip_cap((1/m_k) Σ_j φ''_j x̃_j x̃_jᵀ) plus symmetric Gaussian noise, and the noise's standard deviation.
 
     **Formal guarantee.** ``gdp``-GDP: written as a vector with off-diagonal entries times √2, a user's matrix has the
-    length of its Frobenius norm, at most ``cap``. Users' matrices are positive semidefinite (φ is convex), so ⟨A, B⟩ ≥ 0 and
-    two of them are at most √2·cap apart: the mean moves by at most √2·cap/n, or cap/n under add/remove, plus the rounding
-    of the sums (docs/proofs/default-fit.md).
+    length of its Frobenius norm, at most ``cap``. Users' matrices are positive semidefinite (φ is convex), so ⟨A, B⟩
+    ≥ 0 and two of them are at most √2·cap apart: the mean moves by at most √2·cap/n, or cap/n under add/remove, plus
+    the rounding of the sums (docs/proofs/default-fit.md).
     """
     (total,) = engine.sum(_moment_sum, model, theta, cap)
     upper = np.triu_indices(len(total))

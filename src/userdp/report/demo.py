@@ -33,7 +33,8 @@ def flights() -> tuple[Floats, Any, Any, tuple[str, ...]]:
     table = table[table.arr_delay.notna() & table.tailnum.notna()]
     columns: dict[str, Any] = {f"month {month}": table.month == month for month in range(2, 13)}
     month = np.datetime64("2013-01", "M") + (table.month.to_numpy() - 1)
-    weekday = ((month.astype("datetime64[D]") + (table.day.to_numpy() - 1)).astype(int) + 3) % 7  # 1970 began on a Thursday
+    day = month.astype("datetime64[D]") + (table.day.to_numpy() - 1)
+    weekday = (day.astype(int) + 3) % 7  # 1970 began on a Thursday
     columns |= {name: weekday == i for i, name in enumerate(("Tuesday", "Wednesday", "Thursday"), 1)}
     columns |= {name: weekday == i for i, name in enumerate(("Friday", "Saturday", "Sunday"), 4)}
     columns |= {f"carrier {carrier}": table.carrier == carrier for carrier in CARRIERS[1:]}

@@ -14,7 +14,8 @@ h1 { font-size: 1.7rem; margin-bottom: .2rem } h2 { font-size: 1.15rem; margin: 
 .row { display: flex; flex-wrap: wrap; gap: 1.2rem } svg { max-width: 100%; height: auto }
 table { border-collapse: collapse; font-size: .92rem } td, th { padding: .25rem .9rem .25rem 0; text-align: left }
 th { border-bottom: 1px solid #cbd2d9 } td.number { text-align: right; font-variant-numeric: tabular-nums }
-pre { background: #f5f7fa; padding: .8rem 1rem; overflow-x: auto; font-size: .85rem } p.small { color: #616e7c; font-size: .9rem }
+pre { background: #f5f7fa; padding: .8rem 1rem; overflow-x: auto; font-size: .85rem }
+p.small { color: #616e7c; font-size: .9rem }
 """
 
 
@@ -37,7 +38,8 @@ def page(title: str, subtitle: str, promise: str, sections: Sequence[Section]) -
     body.extend(_section(section) for section in sections)
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
-        f"<meta name='viewport' content='width=device-width'><title>{escape(title)}</title><style>{_STYLE}</style></head>"
+        f"<meta name='viewport' content='width=device-width'><title>{escape(title)}</title>"
+        f"<style>{_STYLE}</style></head>"
         f"<body>{''.join(body)}</body></html>"
     )
 

@@ -19,13 +19,13 @@ def model_report(model: LogisticRegression, features: Sequence[str], target: str
     sections = [
         Section(
             "The model",
-            f"Log-odds of {target} = {model.classes_[1]}. The bars are what privacy costs: two standard errors of the noise "
-            "that was added, known exactly and safe to publish. They do not include sampling error.",
+            f"Log-odds of {target} = {model.classes_[1]}. The bars are what privacy costs: two standard errors of the "
+            "noise that was added, safe to publish. They do not include sampling error.",
             [figures.coefficients(features, release.coef * scale, errors)],
         ),
         Section(
             "Where the budget went",
-            f"{len(release.events)} noisy releases, each one counted. Together they satisfy every pair (ε, δ) on the curve.",
+            f"{len(release.events)} noisy releases, each one counted. Together they satisfy every (ε, δ) on the curve.",
             [figures.budget(release.events), *_curve(model)],
         ),
         Section("The plan, fixed before the data was touched", listing=release.plan),
