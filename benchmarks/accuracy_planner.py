@@ -30,7 +30,7 @@ def planner_table(public: dict[tuple[str, str], float], measured: dict[tuple[str
             1e-6,
             loss="squared" if name in REGRESSION else "logistic",
             signal=public[(name, "constant")],
-            **({"similarity": 0.0, "conditioning": 1.0} if name in SYNTHETIC else {}),
+            **({"similarity": 0.0, "conditioning": 1.0, "tails": 0.0} if name in SYNTHETIC else {}),
         )
         ratio = value / found.excess_risk
         close, total = close + (1 / 3 <= ratio <= 3), total + 1

@@ -306,14 +306,16 @@ def write(rows: list[Row], loads: dict[str, float]) -> None:
         "",
         f"Written by `.venv/bin/python benchmarks/speed.py` on {os.cpu_count()} cores ({platform.machine()}), Python "
         f"{platform.python_version()}. Both sides of a ratio ran in turns; the best of three counts.",
-        "Load is the number of other processes that wanted a core when the group began: 0 is an idle machine, and ratios "
-        "measured above 2 say little about parallel speed.",
+        "Load is the machine's load average when the group began (blank: not recorded); above the number of cores, "
+        "other work was competing and ratios say little about parallel speed.",
         "",
         "| | what | measured | value | wanted | met | | load |",
         "|---|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {row.group} | {row.case} | {row.measured} | {row.value:.3g} | {row.target} | {row.met} | {row.note} | {row.load} |"
+        "| {group} | {case} | {measured} | {value:.3g} | {target} | {met} | {note} | {load} |".format(
+            **asdict(row), met=row.met
+        )
         for row in rows
     ]
     (RESULTS / "speed.md").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -125,6 +125,13 @@ def test_without_noise_locations_are_exact(adjacency):
     assert np.linalg.norm(X - median, axis=1).mean() <= best.fun * (1 + 1e-3)
 
 
+def test_users_who_do_not_pull_do_not_set_the_cap():
+    """With one row each, most users lie beyond the hinge's margin and have no gradient at all."""
+    X, y, _ = make(LinearSVC, n_users=2000, features=20)
+    caps = fit(LinearSVC, X, y, None, epsilon=64.0).release_.details["caps"]
+    assert min(caps) > 1.0
+
+
 @every
 def test_uneven_users(estimator):
     X, y, users = make(estimator)

@@ -10,7 +10,7 @@ import pytest
 from userdp.accounting import gdp_of
 from userdp.theory.planner import EFFICIENCY, REFUSAL, plan
 
-BUDGET = {"epsilon": 1.0, "delta": 1e-6, "conditioning": 1.0}
+BUDGET = {"epsilon": 1.0, "delta": 1e-6, "conditioning": 1.0, "tails": 0.0}
 
 
 def test_the_formula_by_hand():
@@ -79,8 +79,24 @@ def test_redundant_features_cost_until_the_geometry_is_learnt():
     assert plan(many, 10, 20, **uneven).noise_loss < 1.2 * plan(many, 10, 20, **even).noise_loss
 
 
+def test_heavy_tails_add_bias_that_falls_with_the_square_root_of_the_noise():
+    plain = plan(10**6, 10, 20, **BUDGET)
+    heavy = plan(10**6, 10, 20, **(BUDGET | {"tails": 0.3}))
+    both = plain.noise_loss + 0.3 * math.sqrt(plain.noise_loss * 0.1)
+    assert heavy.excess_risk == pytest.approx(0.1 * both / (0.1 + both))
+    assert heavy.noise_loss == plain.noise_loss
+
+
 def test_bad_numbers_are_refused():
-    for wrong in ({"n": 0}, {"d": 0}, {"rows_per_user": []}, {"rows_per_user": 0}, {"similarity": 2}, {"signal": 0}):
+    for wrong in (
+        {"n": 0},
+        {"d": 0},
+        {"rows_per_user": []},
+        {"rows_per_user": 0},
+        {"similarity": 2},
+        {"signal": 0},
+        {"tails": -1},
+    ):
         settings = {"n": 100, "rows_per_user": 10, "d": 5, **BUDGET, **wrong}
-        with pytest.raises(ValueError, match=r"must be positive|between 0 and 1"):
+        with pytest.raises(ValueError, match=r"must be positive|between 0 and 1|at least 0"):
             plan(**settings)

@@ -278,7 +278,7 @@ class Descent:
         units = (2 if self.adjacency == "replace" else 1) * math.sqrt(plan.coefficients)
         expected = math.sqrt(plan.coefficients) / 2
         theta = np.zeros(plan.coefficients)
-        path = Path(Geometry(task.smoothness + l2, np.eye(plan.dimension)), start)
+        path = Path(Geometry(task.smoothness + l2, np.eye(plan.dimension)), start, diagonal=True)
         if plan.moments:
             moment = self.curvature(task, features, None, start.ravel())
             path = Path(Geometry.of(moment + np.diag(l2)), start)
@@ -290,7 +290,7 @@ class Descent:
                 moment = self.curvature(task, features, path.geometry.matrix, path.absolute(theta))
                 old, path = path, Path(Geometry.of(inverse.T @ moment @ inverse + np.diag(l2)), start)
                 theta = path.relative(old.coefficients(theta))
-            model, here = task.model(features, path.geometry.matrix), path.absolute(theta)
+            model, here = task.model(features, path.map), path.absolute(theta)
             if t in plan.caps:
                 shares, bins = self._sizes(gradient_sizes, (model, here), expected, plan.cap, "cap")
                 cap, common = choose_cap(
@@ -322,11 +322,17 @@ class Path:
 
     geometry: Geometry
     start: Floats
+    diagonal: bool = False
     points: list[Floats] = field(default_factory=list)
     sigmas: list[float] = field(default_factory=list)
     caps: list[float] = field(default_factory=list)
     brake: float = 1.0
     last: tuple[Floats, Floats, float] | None = None
+
+    @property
+    def map(self) -> Floats:
+        """P with w = Pθ, a vector if it is diagonal."""
+        return np.asarray(1 / np.sqrt(self.geometry.values)) if self.diagonal else self.geometry.matrix
 
     def coefficients(self, theta: Floats) -> Floats:
         """On the mapped features, (copies, dimension)."""

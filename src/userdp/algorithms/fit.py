@@ -272,7 +272,7 @@ class _Fit:
         with _progress(settings.verbose, plan.phases) as advance:
             path = self.descent.phases(task, features, start, l2, settings.force_cap, advance)
         theta, variance = path.estimate(decay=0.96)
-        model = task.model(features, path.geometry.matrix)
+        model = task.model(features, path.map)
         sizes = self.descent.engine.each(gradient_sizes, model, path.absolute(theta))
         diagnostics = {"gradient_sizes": sizes, "capped_users": int(np.sum(sizes > path.caps[-1]))}
         covariance = variance * path.geometry.matrix @ path.geometry.matrix.T

@@ -107,7 +107,7 @@ class FeatureMap:
 class LinearModel:
     """A loss of a linear prediction over mapped features; all methods take a block and return one entry a user.
 
-    ``geometry`` P, (features, dimension), changes coordinates: predictions are ⟨x̃, Pθ⟩, so gradients and their norms,
+    ``geometry`` P, (features, dimension) or a vector for its diagonal, changes coordinates: predictions are ⟨x̃, Pθ⟩, so gradients and their norms,
     hence caps and noise, live in the coordinates of θ. It is public.
     """
 
@@ -118,17 +118,18 @@ class LinearModel:
     @property
     def dimension(self) -> int:
         """Number of coefficients."""
-        return self.features.dimension if self.geometry is None else self.geometry.shape[1]
+        return self.features.dimension if self.geometry is None else self.geometry.shape[-1]
 
     @property
     def row_bound(self) -> float:
         """Public bound on the length of a row in the coordinates of θ."""
-        stretch = 1.0 if self.geometry is None else float(np.linalg.norm(self.geometry, 2))
+        largest = np.inf if self.geometry is not None and self.geometry.ndim == 1 else 2
+        stretch = 1.0 if self.geometry is None else float(np.linalg.norm(self.geometry, largest))
         return self.features.bound * math.sqrt(self.features.dimension) * stretch
 
     def coefficients(self, theta: Floats) -> Floats:
         """Coefficients on the mapped features of the model θ."""
-        return theta if self.geometry is None else np.asarray(self.geometry @ theta)
+        return theta if self.geometry is None else apply(self.geometry, theta)
 
     def rows(self, features: Rows) -> Floats:
         """What θ is multiplied with, (rows, dimension)."""
@@ -231,8 +232,15 @@ def predictions(rows: Floats, weights: Floats) -> Floats:
     return out
 
 
+def apply(geometry: Floats, theta: Floats) -> Floats:
+    """Pθ; a vector is a diagonal matrix."""
+    return np.asarray(geometry * theta if geometry.ndim == 1 else geometry @ theta)
+
+
 def rows_times(rows: Floats, matrix: Floats) -> Floats:
-    """rows @ matrix; the same bits wherever the row stands."""
+    """rows @ matrix; the same bits wherever the row stands. A vector is a diagonal matrix."""
+    if matrix.ndim == 1:
+        return np.asarray(rows * matrix)
     out = np.zeros((len(rows), matrix.shape[1]))
     _add_products(rows, np.ascontiguousarray(matrix), out)
     return out

@@ -15,7 +15,7 @@ from scipy.special import logsumexp, softmax
 
 from userdp.data.blocks import UserBlock
 from userdp.losses.base import Floats
-from userdp.losses.linear import FeatureMap, rows_times
+from userdp.losses.linear import FeatureMap, apply, rows_times
 
 
 def contrasts(classes: int) -> Floats:
@@ -45,7 +45,7 @@ class SoftmaxModel:
     @property
     def dimension(self) -> int:
         """Number of coefficients, (K − 1) times that of one class."""
-        return (self.classes - 1) * (self.features.dimension if self.geometry is None else self.geometry.shape[1])
+        return (self.classes - 1) * (self.features.dimension if self.geometry is None else self.geometry.shape[-1])
 
     def user_losses(self, block: UserBlock, theta: Floats) -> Floats:
         """h_k(θ), shape (users,)."""
@@ -79,7 +79,7 @@ class SoftmaxModel:
         """C·W·Pᵀx̃, (rows, K)."""
         weights = theta.reshape(self.classes - 1, -1)
         if self.geometry is not None:
-            weights = weights @ self.geometry.T
+            weights = np.array([apply(self.geometry, row) for row in weights])
         free = np.column_stack([self.features.predictions(block.features, row) for row in weights])
         return rows_times(free, np.ascontiguousarray(contrasts(self.classes).T))
 
