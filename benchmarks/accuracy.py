@@ -36,17 +36,21 @@ class Cache:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.path, self.values = path, dict[Key, float]()
+        self.path, self.values, self.torn = path, dict[Key, float](), False
         if path.exists():
-            with path.open(newline="") as file:
-                for row in csv.reader(file):
-                    if len(row) == 5:  # an interrupted last line is measured again
-                        self.values[(row[0], float(row[1]), row[2], int(row[3]))] = float(row[4])
+            text = path.read_text()
+            whole = text[: text.rfind("\n") + 1]
+            self.torn = whole != text
+            for row in csv.reader(whole.splitlines()):
+                self.values[(row[0], float(row[1]), row[2], int(row[3]))] = float(row[4])
 
     def add(self, values: Iterable[tuple[Key, float]]) -> None:
         values = list(values)
+        if self.torn:  # interrupted while writing: that one was measured again
+            self.path.write_text(self.path.read_text().rpartition("\n")[0] + "\n")
+            self.torn = False
         with self.path.open("a", newline="") as file:
-            csv.writer(file).writerows([*key, f"{value:.9g}"] for key, value in values)
+            csv.writer(file, lineterminator="\n").writerows([*key, f"{value:.9g}"] for key, value in values)
         self.values.update(values)
 
 

@@ -132,6 +132,19 @@ def test_units_and_shifts_change_predictions_only_through_noise():
     assert np.sqrt(np.mean((base - other) ** 2)) < 0.2 * np.std(base)
 
 
+def test_rare_column_in_large_units_does_not_explode():
+    """A column too rare to be seen in a histogram, in units of a million: clamped alike in training and prediction."""
+    X, y, users = make(n_users=800, seed=4)
+    rare = (np.random.default_rng(0).random(len(y)) < 0.01).astype(float)
+    plain, large = np.column_stack([X, rare]), np.column_stack([X, 1e6 * rare])
+    losses = []
+    for rows in (plain, large):
+        model = LogisticRegression(epsilon=1.0, random_state=0).fit(rows, y, groups=users)
+        z = model.decision_function(rows)
+        losses.append(np.mean(np.logaddexp(0, z) - y * z))
+    assert losses[1] < losses[0] + 0.05
+
+
 def test_huge_row_harms_nobody(fitted, data):
     X, y, users = data
     wild = X.copy()

@@ -136,7 +136,8 @@ def fit_linear(
     end = fit.descend(features, start[None, :])
     coef, intercept = features.unfold(end.coefficients[0])
     covariance = _unfold_covariance(features, end.covariance)
-    return LinearRelease(coef, intercept, **fit.published(features, covariance, end, str(loss))), end.diagnostics
+    published = fit.published(features, covariance, end, str(loss))
+    return LinearRelease(coef, intercept, *features.limits, **published), end.diagnostics
 
 
 def fit_softmax(
@@ -162,7 +163,7 @@ def fit_softmax(
     coef, intercept = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
     covariance = (1 - 1 / classes) * _unfold_covariance(features, end.covariance)
     published = fit.published(features, covariance, end, f"multinomial loss of {classes} classes")
-    return LinearRelease(coef, intercept, **published), end.diagnostics
+    return LinearRelease(coef, intercept, *features.limits, **published), end.diagnostics
 
 
 def fit_location(

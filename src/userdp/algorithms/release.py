@@ -34,7 +34,9 @@ class Release:
 
 @dataclass(frozen=True, eq=False)
 class LinearRelease(Release):
-    """A private linear model: ``coef`` and ``intercept`` act on the features as they came.
+    """A private linear model: ``coef`` and ``intercept`` act on the features as they came, from ``lower`` to ``upper``.
+
+    Beyond those, which are far outside ordinary data, a feature counts as the nearer limit, in training and prediction.
 
     With several classes ``coef`` is (classes, features), ``intercept`` (classes,), and ``noise_covariance`` that of
     (coef, intercept) of any one class.
@@ -42,6 +44,18 @@ class LinearRelease(Release):
 
     coef: Floats
     intercept: Any
+    lower: Floats
+    upper: Floats
+
+    def predictions(self, features: Any) -> Floats:
+        """⟨coef, x⟩ + intercept of rows (an array or a sparse matrix): one number a row, or one a class."""
+        least = np.clip(0.0, self.lower, self.upper)
+        if hasattr(features, "tocsr"):
+            rows = features.tocsr(copy=True).astype(np.float64)
+            rows.data = np.clip(rows.data, self.lower[rows.indices], self.upper[rows.indices]) - least[rows.indices]
+            return np.asarray(rows @ self.coef.T + (least @ self.coef.T + self.intercept), dtype=np.float64)
+        rows = np.clip(features, self.lower, self.upper)
+        return np.asarray(rows @ self.coef.T + self.intercept, dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)

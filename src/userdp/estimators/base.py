@@ -140,8 +140,7 @@ class PrivateLinearModel(PrivateModel):
         check_is_fitted(self)
         features, _ = feature_matrix(X)
         validate_data(self, X, reset=False, skip_check_array=True)
-        with np.errstate(over="ignore"):
-            return np.asarray(features @ self.release_.coef.T + self.release_.intercept, dtype=np.float64)
+        return self.release_.predictions(features)
 
 
 def column(y: Any, estimator: PrivateModel) -> Any:

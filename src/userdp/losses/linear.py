@@ -96,6 +96,11 @@ class FeatureMap:
         constant = coefficients[-1] + coefficients[:-1] @ self.center - self.target_center
         return np.append(weights, constant / self.target_scale)
 
+    @property
+    def limits(self) -> tuple[Floats, Floats]:
+        """Smallest and largest value of each feature that is not clamped."""
+        return self.center - self.bound * self.scale, self.center + self.bound * self.scale
+
     def unfold(self, theta: Floats) -> tuple[Floats, float]:
         """Coefficients and intercept on the original features of the model θ on transformed ones (if not clamped)."""
         weights = theta[: len(self.center)] / self.scale * self.target_scale
@@ -107,8 +112,8 @@ class FeatureMap:
 class LinearModel:
     """A loss of a linear prediction over mapped features; all methods take a block and return one entry a user.
 
-    ``geometry`` P, (features, dimension) or a vector for its diagonal, changes coordinates: predictions are ⟨x̃, Pθ⟩, so gradients and their norms,
-    hence caps and noise, live in the coordinates of θ. It is public.
+    ``geometry`` P, (features, dimension) or a vector for its diagonal, changes coordinates: predictions are ⟨x̃, Pθ⟩,
+    so gradients and their norms, hence caps and noise, live in the coordinates of θ. It is public.
     """
 
     loss: Loss
