@@ -22,7 +22,7 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 bench: $(READY)
-	$(BIN)/python benchmarks/flights.py
+	$(BIN)/python benchmarks/accuracy.py
 
 docs: $(READY)
 	$(BIN)/pytest docs README.md --doctest-glob='*.md'

@@ -109,15 +109,11 @@ def run_methods(
                     cache.add([(key, task.risk(theta) - task.best_risk)])
 
 
-def add_facts(task: Task, cache: Cache) -> None:
+def add_facts(task: Task | MeanTask, cache: Cache) -> None:
     """Numbers of the dataset itself, under ε = 0."""
-    facts = {
-        "constant": task.constant_excess,
-        "optimum": task.best_risk,
-        "users": task.n_users,
-        "rows": len(task.y),
-        "coefficients": task.rows.shape[1],
-    }
+    facts = {"constant": task.constant_excess, "optimum": task.best_risk, "users": task.n_users}
+    if isinstance(task, Task):
+        facts |= {"rows": len(task.y), "coefficients": task.rows.shape[1]}
     missing = {(task.name, 0.0, fact, 0): float(value) for fact, value in facts.items()}
     cache.add((key, value) for key, value in missing.items() if key not in cache.values)
 
@@ -153,7 +149,7 @@ def main() -> None:
             run_methods(task, epsilons, methods, chosen.seeds, cache, show)
             if name in MEANS_OF:
                 run_methods(MeanTask(task), epsilons, methods, chosen.seeds, cache, show)
-                cache.add([((f"mean of {name}", 0.0, "constant", 0), MeanTask(task).constant_excess)])
+                add_facts(MeanTask(task), cache)
             if "tuned" in chosen.methods:
                 run_grid(task, epsilons, chosen.seeds, cache, show)
                 rerun_best(task, epsilons, chosen.seeds, cache, show)

@@ -22,6 +22,7 @@ QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.95)
 STEPS = (10, 30, 100)
 RATES = (0.5, 1.0, 2.0, 4.0)
 BATCH = 64
+SIZE = 2 * len(QUANTILES) * len(STEPS) * len(RATES)  # settings, the last point and the mean counting as two
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy as np
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 from accuracy_data import REGRESSION
+from accuracy_grid import SIZE
 from accuracy_methods import MEANS, METHODS
 from accuracy_planner import planner_table
 
@@ -45,7 +46,7 @@ class Results:
         self.count: dict[Cell, dict[str, int]] = {}
         for cell, found in lists.items():
             grid = {name: float(np.mean(runs)) for name, runs in found.items() if name.count("/") == 3}
-            if len(grid) >= 90:
+            if len(grid) == SIZE:
                 self.tuned[cell] = min(grid, key=grid.__getitem__)
                 found["tuned"] = found[self.tuned[cell]]
             kept = {name: runs for name, runs in found.items() if name not in grid}
@@ -89,8 +90,8 @@ def _markdown(results: Results, names: list[str], epsilons: tuple[float, ...]) -
         "`python benchmarks/accuracy.py`; all numbers and their standard errors are in `accuracy.csv`.",
         "",
         "*ours*: the default fit on the rows as they came. *tuned*: user-level DP gradient descent on non-privately",
-        "standardized features, the best of 120 settings (clip quantile / steps / step size / mean of the last half",
-        "or last point) by its mean over the same seeds that are reported: chosen on the answer, free of charge.",
+        f"standardized features, the best of {SIZE} settings (clip quantile / steps / step size / mean of the last",
+        "half or last point) by its mean over the same seeds that are reported: chosen on the answer, free of charge.",
         "*fixed*: the same at one setting (clip at the median length, 30 steps of size 4, mean of the last half).",
         "*fresh*: the tuned setting again, on seeds that did not choose it. *constant*: no features at all.",
         "",

@@ -33,7 +33,7 @@ def test_an_interrupted_line_is_measured_again(accuracy, tmp_path):
 
 def test_the_report_takes_the_best_setting_and_names_what_is_missing(accuracy, tmp_path):
     values = {("bank", 0.0, key, 0): 10.0 for key in ("users", "rows", "coefficients", "constant", "optimum")}
-    for i in range(100):
+    for i in range(120):
         for seed in range(2):
             values[("bank", 1.0, f"user_dpgd 0.5/{i}/1/mean", seed)] = 1.0 + i
     values |= {("bank", 1.0, "ours", seed): 0.5 for seed in range(2)}

@@ -14,6 +14,7 @@ from userdp.mechanisms.histogram import (
     linear_bins,
     log_bins,
     magnitude_bins,
+    magnitude_histograms,
     row_histograms,
     user_histogram,
     vote_sensitivity,
@@ -118,3 +119,34 @@ def test_quantile_of_noise_alone_stays_inside_public_bounds() -> None:
     for seed in range(100):
         counts = np.random.default_rng(seed).normal(size=8)
         assert bins.quantile(counts, 0.9) in bins.centers
+
+
+def test_magnitudes_are_one_vote_a_user_and_column() -> None:
+    X = np.array([[3.0, -1.0], [3.0, 1.0], [-1e300, 0.0], [0.0, 0.0]])
+    users = np.array(["a", "a", "b", "c"])
+    bins = magnitude_bins(1.0, 16.0, 2.0)
+    data = UserDataset.from_arrays(X, None, users)
+    counts, sigma = magnitude_histograms(LocalEngine(data, 1), "features", 2, bins, 0.5, "replace", channel(), "h")
+    assert counts.shape == (2, 3, 5)
+    np.testing.assert_array_equal(counts.sum(axis=(1, 2)), 3)
+    assert counts[0, 2, 2] == 1  # a lies above zero, between 2 and 4
+    assert counts[0, 0, 4] == 1  # b below, beyond the last edge
+    assert counts[1, 1, 1] == 1  # a around zero, between 1 and 2
+    assert sigma == pytest.approx(2 / 0.5)
+
+
+def test_no_replacement_moves_magnitudes_farther_than_their_sensitivity() -> None:
+    rng = np.random.default_rng(0)
+    bins = magnitude_bins(1e-3, 1e3, 2.0)
+
+    def counts(rows: np.ndarray) -> np.ndarray:
+        block = UserBlock(
+            np.concatenate([np.ones((2, 3)), rows]), np.zeros(2 + len(rows)), np.array([0, 2, 2 + len(rows)])
+        )
+        data = UserDataset((block,), (0, 1), ("x", "y", "z"))
+        return magnitude_histograms(LocalEngine(data, 1), "features", 3, bins, 0.5, "replace", channel(), "h")[0]
+
+    candidates = [rng.normal(size=(m, 3)) * 10.0**k for m in (0, 1, 3) for k in (-200, -2, 0, 5, 250)]
+    distances = [np.linalg.norm(counts(a) - counts(b)) for a in candidates for b in candidates]
+    assert max(distances) <= vote_sensitivity(3, "replace")
+    assert max(distances) == pytest.approx(np.sqrt(6))
