@@ -108,6 +108,7 @@ def _markdown(results: Results, names: list[str], epsilons: tuple[float, ...]) -
         "Same runs; – means not run: not defined for the loss, quadratic in the number of users (over 5,000), or not",
         "reached yet; *refused* means too few users for its proof. Features are standardized without privacy, rows",
         'clamped to ±3 where bounded rows are needed. diffprivlib is item-level and pure ε-DP; "group" divides ε by m.',
+        "The number of seeds behind each cell is in `accuracy.csv`; some here have fewer than five.",
         "",
         *_other_table(results, names, epsilons),
         "",

@@ -45,7 +45,7 @@ def test_fit_then_predict(folder, name, capsys, tmp_path):
     assert "<svg" in report.read_text()
     assert main(["predict", str(model), str(folder / name), "--output", str(answers)]) == 0
     table = pd.read_csv(answers)
-    assert list(table.columns) == ["bought", "probability_of_yes"]
+    assert list(table.columns) == ["bought", "probability_of_no", "probability_of_yes"]
     truth = pd.read_csv(folder / "rows.csv").bought
     assert (table.bought == truth).mean() > 0.6
     assert ((table.probability_of_yes > 0.5) == (table.bought == "yes")).all()

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from userdp import __version__
+from userdp.accounting import BudgetExceeded
 from userdp.data import DataError
 from userdp.data.loading import read_table, split_columns
 from userdp.estimators import LogisticRegression, model_file
@@ -22,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         result: dict[str, Any] = arguments.run(arguments)
-    except (DataError, ValueError, OSError) as error:
+    except (DataError, ValueError, BudgetExceeded, OSError) as error:
         print(f"userdp {arguments.command}: {str(error).splitlines()[0]}", file=sys.stderr)
         return 2
     if arguments.json:
@@ -43,11 +44,12 @@ def _parser() -> argparse.ArgumentParser:
     fit = _command(commands, "fit", _fit, "train a private model on a CSV or Parquet file")
     fit.add_argument("data", type=Path, help="CSV file, Parquet file, or folder of Parquet files")
     fit.add_argument("--user", help="column with the user id; without it every row counts as its own user")
-    fit.add_argument("--target", required=True, help="column to predict (two classes)")
+    fit.add_argument("--target", required=True, help="column to predict (its values are the classes)")
     fit.add_argument("--features", help="comma-separated feature columns (default: all other columns)")
     fit.add_argument("--epsilon", type=float, default=1.0, help="privacy parameter ε (default 1)")
     fit.add_argument("--delta", type=float, default=1e-6, help="privacy parameter δ (default 1e-6)")
     fit.add_argument("--adjacency", default="replace", help='neighbouring relation: "replace" or "add-remove"')
+    fit.add_argument("--users", type=int, help="public number of users; needed with --adjacency add-remove")
     fit.add_argument("--output", type=Path, default=Path("model.json"), help="model file to write (default model.json)")
     fit.add_argument("--report", type=Path, help="also write an HTML report here")
     fit.add_argument("--random-state", type=int, help="seed: reproducible, but NOT private")
@@ -83,6 +85,7 @@ def _fit(arguments: argparse.Namespace) -> dict[str, Any]:
         arguments.epsilon,
         arguments.delta,
         adjacency=arguments.adjacency,
+        n_users=arguments.users,
         random_state=arguments.random_state,
         verbose=not arguments.json,
     ).fit(table, target, groups=users)
@@ -102,12 +105,16 @@ def _fit(arguments: argparse.Namespace) -> dict[str, Any]:
 def _predict(arguments: argparse.Namespace) -> dict[str, Any]:
     found = model_file.load(arguments.model)
     table = read_table(arguments.data, found.features)
-    probability = found.model.predict_proba(table)[:, 1]
-    labels = found.model.classes_[(probability > 0.5).astype(int)]
+    labels = found.model.predict(table)
+    columns, header = [np.asarray(labels).astype(str)], [found.target]
+    if hasattr(found.model, "predict_proba"):
+        for name, column in zip(found.model.classes_, found.model.predict_proba(table).T):
+            columns.append(np.char.mod("%.6g", column))
+            header.append(f"probability_of_{name}")
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    header = f"{found.target},probability_of_{found.model.classes_[1]}"
-    rows = np.column_stack([labels.astype(str), np.char.mod("%.6g", probability)])
-    np.savetxt(arguments.output, rows, fmt="%s", delimiter=",", header=header, comments="")
+    np.savetxt(
+        arguments.output, np.column_stack(columns), fmt="%s", delimiter=",", header=",".join(header), comments=""
+    )
     line = f"{len(labels)} predictions written to {arguments.output}"
     return {"predictions": str(arguments.output), "rows": len(labels), "lines": [line]}
 

@@ -25,6 +25,8 @@ relations = pytest.mark.parametrize("adjacency", RELATIONS)
 
 
 def fit(estimator, X, y, users, **parameters):
+    if parameters.get("adjacency") == "add-remove":
+        parameters["n_users"] = X.shape[0] if users is None else len(set(users))
     return estimator(**{"epsilon": 8.0, "random_state": 0} | parameters).fit(X, y, groups=users)
 
 

@@ -116,12 +116,27 @@ def test_without_groups_every_row_is_a_user(data):
 def test_add_remove_costs_less_noise(data):
     X, y, users = data
     noise = {
-        adjacency: LogisticRegression(adjacency=adjacency, force_cap=0.5, random_state=0)
+        adjacency: LogisticRegression(adjacency=adjacency, n_users=600, force_cap=0.5, random_state=0)
         .fit(X, y, groups=users)
         .release_.noise_error.mean()
         for adjacency in ("replace", "add-remove")
     }
     assert noise["add-remove"] < 0.7 * noise["replace"]
+
+
+def test_add_remove_hides_the_number_of_users(data):
+    X, y, users = data
+    with pytest.raises(ValueError, match="declare a public n_users"):
+        LogisticRegression(adjacency="add-remove").fit(X, y, groups=users)
+    fits = [
+        LogisticRegression(adjacency="add-remove", n_users=610, random_state=0).fit(
+            X[keep], y[keep], groups=users[keep]
+        )
+        for keep in (users >= 0, users != 5)
+    ]
+    assert fits[0].release_.plan == fits[1].release_.plan
+    assert fits[0].privacy_ == fits[1].privacy_
+    assert fits[0].privacy_.n_users == 610
 
 
 def test_units_and_shifts_change_predictions_only_through_noise():
@@ -246,6 +261,8 @@ def test_bad_input_gets_one_clear_line(arguments, message):
         ({"adjacency": "swap"}, "adjacency"),
         ({"algorithm": "magic"}, "algorithm"),
         ({"force_cap": 0.0}, "force_cap"),
+        ({"max_rows_per_user": 2.5}, "max_rows_per_user"),
+        ({"n_users": 599}, "n_users"),
     ],
 )
 def test_bad_parameters(parameters, message, data):

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -47,6 +48,7 @@ class FitSettings:
         epsilon: privacy parameter ε.
         delta: privacy parameter δ.
         adjacency: "replace" or "add-remove".
+        n_users: public number of users; required under add/remove, where the real number is what is hidden.
         algorithm: "auto".
         force_cap: how hard a user may pull, in private units; None: learnt privately.
         fit_intercept: whether predictions have a constant term.
@@ -63,6 +65,7 @@ class FitSettings:
     epsilon: float
     delta: float
     adjacency: Adjacency = "replace"
+    n_users: int | None = None
     algorithm: str = DEFAULT_ALGORITHM
     force_cap: float | None = None
     fit_intercept: bool = True
@@ -81,10 +84,22 @@ class FitSettings:
         _check_name("weighting", self.weighting, WEIGHTINGS)
         if self.force_cap is not None and not (self.force_cap > 0 and math.isfinite(self.force_cap)):
             raise ValueError(f"force_cap must be a positive number or None, got {self.force_cap}")
-        if self.max_rows_per_user is not None and not self.max_rows_per_user >= 1:
-            raise ValueError(f"max_rows_per_user must be at least 1 or None, got {self.max_rows_per_user}")
+        _check_count("max_rows_per_user", self.max_rows_per_user)
+        _check_count("n_users", self.n_users)
+        if self.adjacency == "add-remove" and self.n_users is None:
+            raise ValueError('adjacency="add-remove" hides how many users there are: declare a public n_users')
         if not 0 <= self.l2 < math.inf:
             raise ValueError(f"l2 must be a number of at least 0, got {self.l2}")
+
+    def public_users(self, present: int) -> int:
+        """The number of users that formulas use: the declared one, or under replacement the real one."""
+        if self.n_users is None:
+            return present
+        if self.adjacency == "replace" and present != self.n_users:
+            raise ValueError(f"n_users = {self.n_users} was declared, but the data has {present} users")
+        if present > 2 * self.n_users:
+            raise ValueError(f"n_users = {self.n_users} was declared, but there are more than twice as many")
+        return self.n_users
 
     def start(self, shape: tuple[int, ...]) -> Floats:
         """The public centre, intercept last."""
@@ -236,7 +251,7 @@ class _Fit:
             dataset = sample_rows(dataset, settings.max_rows_per_user, noise)
         columns: Columns | None = ("both" if target else "features") if bounds is None else "target" if target else None
         plan = DefaultPlan.of(
-            dataset.n_users,
+            settings.public_users(dataset.n_users),
             (0 if bounds is not None else dataset.n_features) + target,
             dataset.n_features + intercept,
             budget,
@@ -308,6 +323,11 @@ def _unfold_covariance(features: FeatureMap, covariance: Floats) -> Floats:
     if features.intercept:
         jacobian[size, size] = features.target_scale
     return np.asarray(jacobian @ covariance @ jacobian.T)
+
+
+def _check_count(name: str, value: Any) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1):
+        raise ValueError(f"{name} must be a whole number of at least 1 or None, got {value!r}")
 
 
 def _check_name(name: str, value: str, known: tuple[str, ...]) -> None:

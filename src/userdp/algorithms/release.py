@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from userdp.accounting import GaussianEvent, Guarantee
+from userdp.data.sparse import SparseRows, as_sparse
 from userdp.losses.base import Floats
 
 
@@ -49,11 +50,14 @@ class LinearRelease(Release):
 
     def predictions(self, features: Any) -> Floats:
         """⟨coef, x⟩ + intercept of rows (an array or a sparse matrix): one number a row, or one a class."""
-        least = np.clip(0.0, self.lower, self.upper)
-        if hasattr(features, "tocsr"):
-            rows = features.tocsr(copy=True).astype(np.float64)
-            rows.data = np.clip(rows.data, self.lower[rows.indices], self.upper[rows.indices]) - least[rows.indices]
-            return np.asarray(rows @ self.coef.T + (least @ self.coef.T + self.intercept), dtype=np.float64)
+        sparse = as_sparse(features)
+        if sparse is not None:
+            least = np.clip(0.0, self.lower, self.upper)
+            change = (
+                np.clip(sparse.data, self.lower[sparse.indices], self.upper[sparse.indices]) - least[sparse.indices]
+            )
+            moved = SparseRows(change, sparse.indices, sparse.indptr, sparse.n_columns)
+            return np.asarray(moved @ self.coef.T + (least @ self.coef.T + self.intercept), dtype=np.float64)
         rows = np.clip(features, self.lower, self.upper)
         return np.asarray(rows @ self.coef.T + self.intercept, dtype=np.float64)
 

@@ -45,6 +45,7 @@ class PrivateModel(BaseEstimator):  # type: ignore[misc]
             "epsilon",
             "delta",
             "adjacency",
+            "n_users",
             "algorithm",
             "force_cap",
             "fit_intercept",
@@ -110,6 +111,7 @@ class PrivateLinearModel(PrivateModel):
         delta: float = 1e-6,
         *,
         adjacency: str = "replace",
+        n_users: int | None = None,
         algorithm: str = DEFAULT_ALGORITHM,
         force_cap: float | None = None,
         fit_intercept: bool = True,
@@ -124,6 +126,7 @@ class PrivateLinearModel(PrivateModel):
         self.epsilon = epsilon
         self.delta = delta
         self.adjacency = adjacency
+        self.n_users = n_users
         self.algorithm = algorithm
         self.force_cap = force_cap
         self.fit_intercept = fit_intercept

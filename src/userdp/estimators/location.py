@@ -35,6 +35,7 @@ class PrivateLocation(PrivateModel):
         delta: float = 1e-6,
         *,
         adjacency: str = "replace",
+        n_users: int | None = None,
         algorithm: str = DEFAULT_ALGORITHM,
         force_cap: float | None = None,
         weighting: str = "users",
@@ -47,6 +48,7 @@ class PrivateLocation(PrivateModel):
         self.epsilon = epsilon
         self.delta = delta
         self.adjacency = adjacency
+        self.n_users = n_users
         self.algorithm = algorithm
         self.force_cap = force_cap
         self.weighting = weighting

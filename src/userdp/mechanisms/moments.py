@@ -93,6 +93,9 @@ def _clipped_outer(
                 size += 2 * own[i, h] * own[i, h]
             size += own[i, i] * own[i, i]
         norms[k] = math.sqrt(size)
+        if not norms[k] < math.inf:  # an overflow of this user's own: it counts as largest, and adds nothing
+            norms[k] = math.inf
+            continue
         shrink = min(1.0, cap / max(norms[k], 1e-300))
         for i in range(dimension):
             for h in range(i):

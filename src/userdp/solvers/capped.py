@@ -23,8 +23,8 @@ from userdp.solvers.problems import UserProblems
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = 1e-300
 # Newton steps a user may take without halving its residual: many far from the solution, few near it.
-_PATIENCE = 200
-_STALLED = 100
+_PATIENCE = 2000
+_STALLED = 50
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,8 @@ def _model_minimizers(model: Floats, slope: Floats, points: Floats, radius: floa
     """argmin of ⟨slope, y − u⟩ + ½⟨y − u, model(y − u)⟩ over ‖y‖ ≤ R, one a user."""
     radius *= 1 - 8 * _EPS  # inside, whatever the rounding
     diagonal = np.arange(points.shape[1])
-    ridge = 1e-15 * np.trace(model, axis1=1, axis2=2) + _TINY  # keeps the solve regular, no more
+    # Keeps the solve regular, no more: also without curvature a step is at most 10^12 radii long.
+    ridge = 1e-15 * np.trace(model, axis1=1, axis2=2) + 1e-12 * np.linalg.norm(slope, axis=1) / radius + _TINY
     model[:, diagonal, diagonal] += ridge[:, None]
     found = points - np.linalg.solve(model, slope[:, :, None])[:, :, 0]
     outside = np.flatnonzero(~(np.linalg.norm(found, axis=1) <= radius))
