@@ -98,3 +98,17 @@ def test_help_on_each_command(capsys):
             main([command, "--help"])
         assert stop.value.code == 0
         assert "--json" in capsys.readouterr().out
+
+
+def test_several_classes(folder, tmp_path):
+    table = pd.read_csv(folder / "rows.csv")
+    table["bought"] = np.where(table.age > 45, "often", np.where(table.age < 35, "never", "once"))
+    data, model, report = tmp_path / "three.csv", tmp_path / "m.json", tmp_path / "r.html"
+    table.to_csv(data, index=False)
+    assert main(["fit", str(data), *FIT, "--output", str(model), "--report", str(report)]) == 0
+    assert "never, often, once" in report.read_text()
+    answers = tmp_path / "p.csv"
+    assert main(["predict", str(model), str(data), "--output", str(answers)]) == 0
+    found = pd.read_csv(answers)
+    assert list(found.columns)[1:] == [f"probability_of_{name}" for name in ("never", "often", "once")]
+    assert (found.bought == table.bought).mean() > 0.5

@@ -14,14 +14,16 @@ from userdp.report.html import Section, page
 def model_report(model: LogisticRegression, features: Sequence[str], target: str, more: Sequence[Section] = ()) -> str:
     """An HTML page about ``model``; ``more`` sections come after the ones every model has."""
     release = model.release_
-    scale = np.asarray(release.details.get("scale", np.ones(len(release.coef))))
-    errors = release.noise_error[: len(release.coef)] * scale
+    rows = np.atleast_2d(release.coef)
+    scale = np.asarray(release.details.get("scale", np.ones(rows.shape[1])))
+    errors = release.noise_error[: rows.shape[1]] * scale
+    names = [str(name) for name in model.classes_[-len(rows) :]]
     sections = [
         Section(
             "The model",
-            f"Log-odds of {target} = {model.classes_[1]}. The bars are what privacy costs: two standard errors of the "
+            f"Log-odds of {target} = {', '.join(names)}. The bars are what privacy costs: two standard errors of the "
             "noise that was added, safe to publish. They do not include sampling error.",
-            [figures.coefficients(features, release.coef * scale, errors)],
+            [figures.coefficients(features, row * scale, errors) for row in rows],
         ),
         Section(
             "Where the budget went",
