@@ -22,7 +22,10 @@ from userdp.algorithms import (
     strongly_convex_sco,
 )
 from userdp.algorithms.run import SearchTooLarge
+from userdp.algorithms.schedule import FINAL_DECAY, PHASES, growing_shares, precision_mean
 from userdp.data import UserDataset
+from userdp.data.blocks import UserBlock
+from userdp.engines import LocalEngine
 from userdp.losses import FeatureMap, LinearModel, Logistic
 from userdp.losses.absolute import Absolute
 from userdp.losses.base import Floats
@@ -52,6 +55,9 @@ ALGORITHMS: dict[str, tuple[Callable[..., PaperRelease], Problem, dict[str, Any]
     "output perturbation, hinge": (output_perturbation, SVM, {}),
     "phased ERM, linear": (phased_erm, LINEAR, {"radius": 1.0, "phases": 3}),
     "phased ERM, logistic": (phased_erm, LOGISTIC, {"radius": 1.0, "phases": 3}),
+    "phased ERM, tangents, logistic": (phased_erm, LOGISTIC, {"radius": 1.0, "schedule": "linear"}),
+    "phased ERM, tangents, hinge": (phased_erm, SVM, {"radius": 1.0, "schedule": "linear", "phases": 5}),
+    "phased ERM, tangents, mean": (phased_erm, MEAN, {"radius": 1.0, "schedule": "linear", "phases": 5}),
     "phased SCO, logistic": (phased_sco, LOGISTIC, {"radius": 1.0}),
     "phased SCO, linear": (phased_sco, LINEAR, {"radius": 1.0}),
     "strongly convex ERM, logistic": (strongly_convex_erm, RIDGE, {"phases": 3}),
@@ -98,6 +104,49 @@ def test_no_replacement_moves_a_release_by_more_than_its_sensitivity(name: str) 
             assert moved <= limit
             largest = max(largest, moved)
     assert largest > 0
+
+
+def test_tangents_are_gradient_steps_of_the_default_schedule() -> None:
+    """A phase without a set is one step of length 1/λ along the capped mean gradient, and the model the mean that the
+    default fit takes.
+    """
+    free = Problem(LOGISTIC.model, 1.0)
+    data = users(0)
+    options = PUBLIC | {"radius": 1.0, "schedule": "linear", "force_cap": CAP, "random_state": 7}
+    released = phased_erm(data, free, **options)
+    steps = released.plan.stages[0].steps
+    assert len(steps) == PHASES
+    assert len({step.regularization for step in steps}) == 1
+    spent = np.array([step.event.gdp**2 for step in steps])  # type: ignore[union-attr]
+    assert spent == pytest.approx(released.plan.settings.gdp**2 * growing_shares(PHASES))
+    points = [point for point in released.points if point is not None]
+    assert released.theta == pytest.approx(precision_mean(points, released.sigmas, FINAL_DECAY)[0])
+    quiet = phased_erm(data, free, **(options | {"phases": 1, "epsilon": 60.0, "force_cap": 10.0}))
+    gradient = np.mean(LocalEngine(data).each(_gradients, free.model, np.zeros(D)), axis=0)
+    step = quiet.plan.stages[0].steps[0]
+    assert np.linalg.norm(quiet.theta + gradient / step.regularization) <= 6 * math.sqrt(D) * step.sigma
+
+
+def _gradients(block: UserBlock, model: LinearModel, theta: Floats) -> Floats:
+    return model.user_gradients(block, theta)
+
+
+@pytest.mark.parametrize("problem", [LOGISTIC, LINEAR, MEAN, SVM])
+def test_tangents_reach_the_optimum_without_noise(problem: Problem) -> None:
+    """Excess risk below 5 % of what the start has (plus 5e-4), at a budget where noise is little."""
+    data = users(0, n=200)
+    options = {"epsilon": 60.0, "delta": 0.01, "rows_per_user": 6, "radius": 1.0, "force_cap": 1.0, "random_state": 0}
+    exact = phased_erm(data, problem, **options)  # type: ignore[arg-type]
+    best = phased_erm(data, problem, **options, schedule="linear")  # type: ignore[arg-type]
+    start, geometric, linear = (problem.risk(data, theta) for theta in (problem.start, exact.theta, best.theta))
+    assert linear - geometric <= 0.05 * (start - geometric) + 5e-4
+
+
+def test_tangents_have_no_deletion_test() -> None:
+    with pytest.raises(ValueError, match="needs release='capped'"):
+        phased_erm(users(0), LOGISTIC, **PUBLIC, radius=1.0, schedule="linear", release="deletion-test")
+    with pytest.raises(ValueError, match="schedule must be"):
+        phased_erm(users(0), LOGISTIC, **PUBLIC, radius=1.0, schedule="fast")  # type: ignore[arg-type]
 
 
 def test_the_sensitivity_is_nearly_attained() -> None:

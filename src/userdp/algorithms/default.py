@@ -32,6 +32,7 @@ from userdp.algorithms.calibration import (
     gradient_sizes,
     shrink,
 )
+from userdp.algorithms.schedule import PHASES, decay_for, growing_shares, precision_mean
 from userdp.engines import Engine
 from userdp.losses import FeatureMap
 from userdp.losses.base import CurvedModel, Floats, UserModel
@@ -121,7 +122,7 @@ class DefaultPlan:
             moment,
             (0, 4, 10, 20) if learn_cap else (),
             cap,
-            40,
+            PHASES,
             copies,
             int(learn_rows),
         )
@@ -138,9 +139,8 @@ class DefaultPlan:
         return 1 - histograms - self.moments * (self.moment_cap + self.moment)
 
     def phase_gdps(self) -> Floats:
-        """Budget of each phase: μ_t² grows like √t, because later phases weigh more in the result."""
-        weights = np.sqrt(np.arange(1, self.phases + 1))
-        return np.asarray(self.gdp * np.sqrt(self.phase_share * weights / weights.sum()) * (1 - 1e-14))
+        """Budget of each phase."""
+        return np.asarray(self.gdp * np.sqrt(self.phase_share * growing_shares(self.phases)) * (1 - 1e-14))
 
     def __str__(self) -> str:
         lines = [
@@ -309,8 +309,7 @@ class Descent:
                 f"phase {t + 1}",
             )
             path.add(theta, mean.value / common + path.pull_back(l2, theta), mean.sigma / common)
-            keep = min(1.0, 0.25 / (plan.coefficients * path.sigmas[-1] ** 2))
-            theta, _ = path.estimate(decay=min(max((1 - keep) / (1 + keep), 0.4), 0.92), caution=0.5)
+            theta, _ = path.estimate(decay_for(plan.coefficients * path.sigmas[-1] ** 2), caution=0.5)
             advance(f"phase {t + 1} of {plan.phases}")
         path.caps.extend(caps if force_cap is None else [force_cap])
         return path
@@ -369,10 +368,7 @@ class Path:
 
     def estimate(self, decay: float, caution: float = 1.0) -> tuple[Floats, float]:
         """Precision-weighted mean, weights decaying with age, shrunk where noise dominates; and its noise variance."""
-        variance = np.square(self.sigmas)
-        weights = decay ** np.arange(len(self.points))[::-1] / variance
-        weights /= weights.sum()
-        spread = float(weights**2 @ variance)
+        mean, spread = precision_mean(self.points, self.sigmas, decay)
         prior = np.tile(self.geometry.values, len(self.start))
-        point = shrink(weights @ np.array(self.points), caution * spread, prior)
+        point = shrink(mean, caution * spread, prior)
         return point * min(1.0, RADIUS / max(float(np.linalg.norm(point)), 1e-300)), spread

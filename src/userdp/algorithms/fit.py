@@ -21,8 +21,11 @@ from userdp.accounting import Adjacency, Budget, Unit, check_adjacency
 from userdp.algorithms.calibration import gradient_sizes
 from userdp.algorithms.default import ROW_BOUND, WINDOW, DefaultPlan, Descent, Task
 from userdp.algorithms.release import LinearRelease, LocationRelease
+from userdp.algorithms.schedule import FINAL_DECAY
 from userdp.data import UserDataset
-from userdp.engines import Engine, LocalEngine
+from userdp.data.blocks import UserBlock
+from userdp.engines import Engine, Labelled, LocalEngine
+from userdp.engines.base import Sums
 from userdp.losses import FeatureMap, LinearModel, Loss
 from userdp.losses.base import Floats, UserModel
 from userdp.losses.blur import blurred
@@ -38,6 +41,8 @@ DEFAULT_ALGORITHM = "auto"
 ALGORITHMS = (DEFAULT_ALGORITHM,)
 WEIGHTINGS = ("users", "rows")
 Location = Literal["mean", "geometric-median"]
+# Rows of this process, or an engine that knows where they are: a plan needs the numbers of users and features only.
+Data = UserDataset | Engine
 
 
 @dataclass(frozen=True)
@@ -130,22 +135,22 @@ class FitSettings:
 
 
 def fit_linear(
-    dataset: UserDataset, loss: Loss, *, scale_target: bool = False, engine: Engine | None = None, **settings: Any
+    data: Data, loss: Loss, *, scale_target: bool = False, labels: Floats | None = None, **settings: Any
 ) -> tuple[LinearRelease, dict[str, Any]]:
     """Minimize (1/n) Σ_k h_k(w) + (l2/2)‖w‖², h_k the mean loss φ(⟨w, x̃⟩, ỹ) of user k; see ``FitSettings``.
 
     ``scale_target`` learns location and scale of the target privately, as for features: φ then sees ỹ in private units.
-    Returns the release and the diagnostics (not private).
+    ``labels`` are targets that stand for 0, 1, … Returns the release and the diagnostics (not private).
     """
     chosen = FitSettings(**settings)
-    center = chosen.start((dataset.n_features + chosen.fit_intercept,))
+    center = chosen.start((data.n_features + chosen.fit_intercept,))
     seen = blurred(loss, WINDOW)
     task = Task(
         lambda features, geometry: LinearModel(loss, features, geometry),
         lambda features, geometry: LinearModel(seen, features, geometry),
         seen.smoothness if math.isfinite(seen.smoothness) else 1.0,
     )
-    fit = _Fit.of(chosen, dataset, engine, task, intercept=chosen.fit_intercept, target=scale_target)
+    fit = _Fit.of(chosen, data, task, intercept=chosen.fit_intercept, target=scale_target, labels=labels)
     features = fit.units()
     start = np.zeros_like(center) if chosen.center is None else features.fold(center)
     end = fit.descend(features, start[None, :])
@@ -156,22 +161,23 @@ def fit_linear(
 
 
 def fit_softmax(
-    dataset: UserDataset, classes: int, *, engine: Engine | None = None, **settings: Any
+    data: Data, classes: int, *, labels: Floats | None = None, **settings: Any
 ) -> tuple[LinearRelease, dict[str, Any]]:
-    """Minimize (1/n) Σ_k h_k(W) + (l2/2)‖W‖², h_k user k's mean of −log softmax(W x̃)_y; targets are 0, …, K − 1.
+    """Minimize (1/n) Σ_k h_k(W) + (l2/2)‖W‖², h_k user k's mean of −log softmax(W x̃)_y; targets are 0, …, K − 1,
+    or ``labels``.
 
     The coefficients, (K, features), sum to zero over the classes; ``noise_covariance`` is that of any one class.
     """
     chosen = FitSettings(**settings)
     basis = contrasts(classes)
-    center = chosen.start((classes, dataset.n_features + chosen.fit_intercept))
+    center = chosen.start((classes, data.n_features + chosen.fit_intercept))
     task = Task(
         lambda features, geometry: SoftmaxModel(classes, features, geometry),
         lambda features, geometry: SoftmaxModel(classes, features, geometry),
         1 / classes,
         classes - 1,
     )
-    fit = _Fit.of(chosen, dataset, engine, task, intercept=chosen.fit_intercept)
+    fit = _Fit.of(chosen, data, task, intercept=chosen.fit_intercept, labels=labels)
     features = fit.units()
     end = fit.descend(features, basis.T @ np.array([features.fold(row) for row in center]))
     rows = [features.unfold(row) for row in basis @ end.coefficients]
@@ -181,24 +187,22 @@ def fit_softmax(
     return LinearRelease(coef, intercept, *features.limits, **published), end.diagnostics
 
 
-def fit_location(
-    dataset: UserDataset, location: Location, *, engine: Engine | None = None, **settings: Any
-) -> tuple[LocationRelease, dict[str, Any]]:
+def fit_location(data: Data, location: Location, **settings: Any) -> tuple[LocationRelease, dict[str, Any]]:
     """Minimize (1/n) Σ_k h_k(θ), h_k the mean over user k's rows of ‖θ − x‖²/2 ("mean") or ‖θ − x‖
     ("geometric-median").
 
     The median's distances are Euclidean in the features as they came: all of them get one scale.
     """
     chosen = FitSettings(**settings, fit_intercept=False)
-    center = chosen.start((dataset.n_features,))
+    center = chosen.start((data.n_features,))
     models: dict[Location, Callable[[FeatureMap], UserModel]] = {
         "mean": lambda features: VectorModel(1.0, 1.0, features),
         "geometric-median": DistanceModel,
     }
     task = Task(lambda features, geometry: models[location](features), None)
-    fit = _Fit.of(chosen, dataset, engine, task, intercept=False)
+    fit = _Fit.of(chosen, data, task, intercept=False)
     features = fit.units(shift=True, one_scale=location == "geometric-median")
-    start = np.zeros(dataset.n_features) if chosen.center is None else (center - features.center) / features.scale
+    start = np.zeros(data.n_features) if chosen.center is None else (center - features.center) / features.scale
     end = fit.descend(features, start[None, :])
     point = features.center + features.scale * end.coefficients[0]
     covariance = end.covariance * np.outer(features.scale, features.scale)
@@ -234,34 +238,37 @@ class _Fit:
     def of(
         cls,
         settings: FitSettings,
-        dataset: UserDataset,
-        engine: Engine | None,
+        data: Data,
         task: Task,
         *,
         intercept: bool,
         target: bool = False,
+        labels: Floats | None = None,
     ) -> _Fit:
         """Plan; data is not looked at."""
-        bounds = settings.bounds(dataset.n_features)
+        bounds = settings.bounds(data.n_features)
         noise = noise_from(settings.random_state)
         budget = Budget.of(settings.epsilon, settings.delta, settings.adjacency)
         if settings.max_rows_per_user is not None:
-            if engine is not None:
-                raise ValueError("max_rows_per_user needs the data itself: sample before making the engine")
-            dataset = sample_rows(dataset, settings.max_rows_per_user, noise)
+            if not isinstance(data, UserDataset):
+                raise ValueError("max_rows_per_user works on rows of this process: sample them before a cluster does")
+            data = sample_rows(data, settings.max_rows_per_user, noise)
         columns: Columns | None = ("both" if target else "features") if bounds is None else "target" if target else None
         plan = DefaultPlan.of(
-            settings.public_users(dataset.n_users),
-            (0 if bounds is not None else dataset.n_features) + target,
-            dataset.n_features + intercept,
+            settings.public_users(data.n_users),
+            (0 if bounds is not None else data.n_features) + target,
+            data.n_features + intercept,
             budget,
             learn_cap=settings.force_cap is None,
             copies=task.copies,
             learn_curvature=task.curved is not None,
             learn_rows=settings.weighting == "rows",
         )
-        descent = Descent(engine or LocalEngine(dataset), Channel(budget, noise), settings.adjacency, plan)
-        return cls(settings, dataset.n_features, task, intercept, columns, noise, budget, descent)
+        engine = LocalEngine(data) if isinstance(data, UserDataset) else data
+        if labels is not None:
+            engine = Labelled(engine, labels)
+        descent = Descent(engine, Channel(budget, noise), settings.adjacency, plan)
+        return cls(settings, data.n_features, task, intercept, columns, noise, budget, descent)
 
     def units(self, *, shift: bool = False, one_scale: bool = False) -> FeatureMap:
         """Public or private units of every column; ``shift`` moves the features also without an intercept."""
@@ -287,12 +294,19 @@ class _Fit:
         l2[self.n_features :] = 0.0
         with _progress(settings.verbose, plan.phases) as advance:
             path = self.descent.phases(task, features, start, l2, settings.force_cap, advance)
-        theta, variance = path.estimate(decay=0.96)
-        model = task.model(features, path.map)
-        sizes = self.descent.engine.each(gradient_sizes, model, path.absolute(theta))
-        diagnostics = {"gradient_sizes": sizes, "capped_users": int(np.sum(sizes > path.caps[-1]))}
+        theta, variance = path.estimate(FINAL_DECAY)
+        diagnostics = self._diagnostics(task.model(features, path.map), path.absolute(theta), path.caps[-1])
         covariance = variance * path.geometry.matrix @ path.geometry.matrix.T
         return _End(path.coefficients(theta), covariance, path.caps, diagnostics)
+
+    def _diagnostics(self, model: UserModel, theta: Floats, cap: float) -> dict[str, Any]:
+        """Not private. One number a user where the rows are in this process, their count from elsewhere."""
+        engine = self.descent.engine
+        if engine.remote:
+            (count,) = engine.sum(_count_capped, model, theta, cap)
+            return {"capped_users": int(count[0])}
+        sizes = engine.each(gradient_sizes, model, theta)
+        return {"gradient_sizes": sizes, "capped_users": int(np.sum(sizes > cap))}
 
     def published(self, features: FeatureMap, covariance: Floats, end: _End, loss: str) -> dict[str, Any]:
         """What every release has besides its model; ``covariance`` is that of the noise in the model."""
@@ -309,6 +323,10 @@ class _Fit:
             "plan": "\n".join(lines),
             "details": details,
         }
+
+
+def _count_capped(block: UserBlock, model: UserModel, theta: Floats, cap: float) -> Sums:
+    return (np.array([np.sum(gradient_sizes(block, model, theta) > cap)], dtype=np.float64),)
 
 
 _WEIGHTS = {"users": "1 each", "rows": "their rows"}

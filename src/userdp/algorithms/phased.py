@@ -17,6 +17,7 @@ from userdp.algorithms.output_perturbation import default_beta, public_users
 from userdp.algorithms.plan import Plan, PublicNumbers, Settings, Stage, make_step
 from userdp.algorithms.problem import Problem
 from userdp.algorithms.run import PaperRelease, run
+from userdp.algorithms.schedule import PHASES, Schedule, growing_shares
 from userdp.data import UserDataset
 
 # The smallest block of Phased-SCO with the capped release, which has no minimum of its own.
@@ -30,6 +31,7 @@ def plan_phased_erm(
     radius: float,
     phases: int | None = None,
     regularization: float | None = None,
+    schedule: Schedule = "geometric",
     **public: Unpack[PublicNumbers],
 ) -> Plan:
     """Plan Algorithm 3: T = ⌈ln(nm)⌉ phases with λ_i = λ·4^i.
@@ -38,6 +40,11 @@ def plan_phased_erm(
     basic composition), μ_G/√T (capped, exact). λ is the paper's G√d/(Rn√m) for literal constants; else it balances
     λR² with the noise, λ₁ = γ√(dT)/(Rnμ_G), γ = σ-equivalent cap (docs/proofs/algorithms.md, section 4). β = 1/(nm)
     unless given.
+
+    ``schedule="linear"`` is that of the default fit (``algorithms.schedule``), for the capped release only: 40 phases
+    of users' tangents with one λ and growing budgets; the model is a mean of the releases. λ is the smoothness of the
+    loss, but at most G√T/R, with which tangents still reach the optimum of a kinked loss, and at least what keeps the
+    noise of T steps within R.
 
     >>> from userdp.losses.vector import VectorModel
     >>> from userdp.solvers.sets import Ball
@@ -49,7 +56,12 @@ def plan_phased_erm(
                  phase 2  users   1000  λ   0.00975  cap     0.2  gdp  0.167  noise      0.25
     """
     settings = Settings(**public)
-    stage = erm_stage(problem, settings, n_users, radius, 1.0, phases, regularization)
+    if schedule == "linear":
+        stage = linear_stage(problem, settings, n_users, radius, phases or PHASES, regularization)
+    elif schedule == "geometric":
+        stage = erm_stage(problem, settings, n_users, radius, 1.0, phases, regularization)
+    else:
+        raise ValueError(f"schedule must be 'geometric' or 'linear', got {schedule!r}")
     return Plan("Phased-ERM", n_users, problem.dimension, settings, (stage,))
 
 
@@ -60,6 +72,7 @@ def phased_erm(
     radius: float,
     phases: int | None = None,
     regularization: float | None = None,
+    schedule: Schedule = "geometric",
     n_users: int | None = None,
     random_state: int | np.random.Generator | None = None,
     allow_exponential: bool = False,
@@ -70,7 +83,9 @@ def phased_erm(
     **Formal guarantee.** (ε, δ)-DP for the user, for every dataset (docs/proofs/algorithms.md, Theorem 3).
     """
     declared = public_users(data, n_users, public)
-    plan = plan_phased_erm(problem, declared, radius=radius, phases=phases, regularization=regularization, **public)
+    plan = plan_phased_erm(
+        problem, declared, radius=radius, phases=phases, regularization=regularization, schedule=schedule, **public
+    )
     return run(data, problem, plan, random_state=random_state, allow_exponential=allow_exponential)
 
 
@@ -151,6 +166,42 @@ def erm_stage(
         for i in range(1, count + 1)
     )
     return Stage(steps)
+
+
+def linear_stage(
+    problem: Problem,
+    settings: Settings,
+    n_users: int,
+    radius: float,
+    phases: int,
+    regularization: float | None = None,
+) -> Stage:
+    """The schedule of the default fit: tangents, one λ, budgets that grow with √t, a mean of the releases."""
+    _check(n_users, radius, phases)
+    if settings.release != "capped":
+        raise ValueError("schedule='linear' needs release='capped': a tangent has no minimizer to delete users from")
+    beta = settings.beta or default_beta(n_users, settings.rows_per_user)
+    cap = settings.cap(problem, n_users, phases, beta)
+    shares = growing_shares(phases) * (1 - 1e-14)
+    if regularization is None:
+        noise = _noise_per_curvature(problem, settings, n_users, 1 / phases, cap, beta) * math.sqrt(phases)
+        kinked = problem.lipschitz * math.sqrt(phases)
+        regularization = max(min(problem.smoothness, kinked / radius), noise / radius)
+    steps = tuple(
+        make_step(
+            problem,
+            settings,
+            f"phase {t}",
+            (0, n_users),
+            regularization=regularization,
+            beta=beta,
+            share=float(share),
+            cap=cap,
+            tangent=True,
+        )
+        for t, share in enumerate(shares, 1)
+    )
+    return Stage(steps, to_go=radius)
 
 
 def sco_stage(

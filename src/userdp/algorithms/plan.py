@@ -121,7 +121,7 @@ class Step:
     """One release: argmin of (1/n)Σh_k + (λ/2)‖θ − θ̂‖² over the stage's set, within ``ball`` of the last release θ̂.
 
     ``slots`` are the users it reads, half-open; ``regularization`` is λ, ``strong_convexity`` Λ that of the whole
-    objective.
+    objective. A ``tangent`` step has the users' losses replaced by their tangents at θ̂.
     """
 
     label: str
@@ -131,6 +131,7 @@ class Step:
     ball: float
     release: CappedShare | DeletionPlan
     adjacency: Adjacency
+    tangent: bool = False
 
     @property
     def n_users(self) -> int:
@@ -160,18 +161,20 @@ class Step:
             else f"cap {self.release.cap:7.3g}  gdp {self.release.gdp:6.3g}"
         )
         head = f"{self.label:>20s}  users {self.n_users:6d}  λ {self.strong_convexity:9.3g}"
-        return f"{head}  {kind}  noise {self.sigma:9.3g}"
+        return f"{head}  {kind}  noise {self.sigma:9.3g}{'  tangents' if self.tangent else ''}"
 
 
 @dataclass(frozen=True)
 class Stage:
     """Releases inside one set: the domain, cut by a ball of ``radius`` around the release before the stage (inf:
-    not cut).
+    not cut). The next θ̂ is the release or, where ``to_go`` (the public distance to the optimum) is finite, a mean of
+    the releases of the stage (``algorithms.schedule``).
     """
 
     steps: tuple[Step, ...]
     radius: float = math.inf
     parallel: bool = False
+    to_go: float = math.inf
 
     @property
     def event(self) -> Sequential | Parallel:
@@ -235,6 +238,7 @@ def make_step(
     beta: float,
     share: float,
     cap: float,
+    tangent: bool = False,
 ) -> Step:
     """One release at a share of the budget: ε·share, δ·share (basic composition), or √share of the Gaussian budget."""
     n_users = slots[1] - slots[0]
@@ -251,7 +255,7 @@ def make_step(
         lipschitz = problem.lipschitz * (2 if settings.literal and regularization > 0 else 1)
         convexity = regularization if settings.literal and regularization > 0 else whole
         release = _deletion_plan(settings, label, n_users, share, lipschitz, convexity, beta)
-    return Step(label, slots, regularization, whole, ball, release, settings.adjacency)
+    return Step(label, slots, regularization, whole, ball, release, settings.adjacency, tangent)
 
 
 def _deletion_plan(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,22 +54,34 @@ class Problem:
         return self.ridge + (self.model.curvature if isinstance(self.model, VectorModel) else 0.0)
 
     @property
+    def smoothness(self) -> float:
+        """Bound on the curvature of a row's loss beyond μ, as far as G and the loss determine it; else inf."""
+        if isinstance(self.model, VectorModel):
+            return 0.0
+        loss = self.model.loss
+        return loss.smoothness * (self.lipschitz / loss.lipschitz) ** 2 if math.isfinite(loss.lipschitz) else math.inf
+
+    @property
     def start(self) -> Floats:
         """Public starting point θ̂₀: the anchor (0 by default), projected onto the domain."""
         return self.domain.project(np.zeros(self.dimension) if self.anchor is None else self.anchor)
 
-    def around(self, center: Floats, regularization: float) -> tuple[LinearModel | LinearPart, float, Floats]:
+    def around(
+        self, center: Floats, regularization: float, *, tangent: bool = False
+    ) -> tuple[LinearModel | LinearPart, float, Floats]:
         """Split h_k + (λ/2)‖θ − center‖² into the users' part and one common quadratic (Λ/2)‖θ − c̃‖², up to constants.
 
-        Returns the users' part, Λ = λ + μ and c̃, a convex combination of the anchor and ``center``.
+        Returns the users' part (with ``tangent`` its linearization at ``center``), Λ = λ + μ and c̃, a convex
+        combination of the anchor and ``center``.
         """
         common = regularization + self.strong_convexity - self.ridge
         weight = common + self.ridge
         if weight <= 0:
             raise ValueError("the objective is not strongly convex: give the problem a ridge, or a regularization")
         middle = center if self.ridge == 0 else (common * center + self.ridge * self.start) / weight
-        part = LinearPart(self.model, center) if isinstance(self.model, VectorModel) else self.model
-        return part, weight, middle
+        if tangent or isinstance(self.model, VectorModel):
+            return LinearPart(self.model, center), weight, middle
+        return self.model, weight, middle
 
     def risk(self, data: UserDataset, theta: Floats) -> float:
         """Empirical risk (1/n) Σ_k h_k(θ). Depends on the data and is not private: for experiments."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from userdp.accounting import Adjacency, Budget, Guarantee, total
 from userdp.algorithms.plan import CappedShare, Plan, Stage, Step
 from userdp.algorithms.problem import Problem
+from userdp.algorithms.schedule import FINAL_DECAY, decay_for, precision_mean
 from userdp.data import UserDataset
 from userdp.engines import LocalEngine
 from userdp.losses.base import Floats
@@ -106,14 +108,22 @@ class _Runner:
             )
         else:
             parts = [data] * len(stage.steps)
+        proposals: list[Floats] = []
         for step, part in zip(stage.steps, parts, strict=True):
             released = self.release(part, step, domain, center)
             self.points.append(released)
-            center = center if released is None else domain.project(released)
+            if released is None:
+                continue
+            proposals.append(released)
+            if math.isfinite(stage.to_go):
+                last = step is stage.steps[-1]
+                decay = FINAL_DECAY if last else decay_for(len(center) * (self.sigmas[-1] / stage.to_go) ** 2)
+                released, _ = precision_mean(proposals, self.sigmas[-len(proposals) :], decay)
+            center = domain.project(released)
         return center
 
     def release(self, data: UserDataset, step: Step, domain: ConvexSet, center: Floats) -> Floats | None:
-        model, weight, middle = self.problem.around(center, step.regularization)
+        model, weight, middle = self.problem.around(center, step.regularization, tangent=step.tangent)
         if not isinstance(step.release, CappedShare):
             inside = Within(domain, Ball(center, step.ball)) if np.isfinite(step.ball) else domain
             found = deletion_minimizer(

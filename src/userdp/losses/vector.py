@@ -19,7 +19,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from userdp.data.blocks import UserBlock
-from userdp.losses.base import Floats
+from userdp.losses.base import Floats, UserModel
 from userdp.losses.linear import FeatureMap
 
 
@@ -72,9 +72,9 @@ class VectorModel:
 
 @dataclass(frozen=True, eq=False)
 class LinearPart:
-    """The users' linear functions ⟨∇h_k(c), θ − c⟩ of a ``VectorModel`` at a public or released point c."""
+    """The users' tangents ⟨∇h_k(c), θ − c⟩ at a public or released point c."""
 
-    model: VectorModel
+    model: UserModel
     at: Floats
 
     @property
@@ -86,6 +86,8 @@ class LinearPart:
         """∇h_k(c), each shortened to ``cap``, and how many were."""
         forces = self.model.user_gradients(block, self.at)
         lengths = np.linalg.norm(forces, axis=1)
+        lost = ~np.isfinite(lengths)  # a loss of one's own may overflow: such a user does not pull
+        forces[lost], lengths[lost] = 0.0, 0.0
         over = lengths > cap * (1 - 1e-12)
         if math.isfinite(cap):
             forces[over] *= (cap * (1 - 1e-12) / lengths[over])[:, None]
