@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all lint bench docs lock clean
+.PHONY: demo test test-all lint bench bench-env docs lock clean
 
 demo: $(READY)
 	$(BIN)/userdp demo --output out/demo
@@ -23,6 +23,10 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/accuracy.py
+
+# Environments of the packages that benchmarks/speed.py compares with.
+bench-env: $(READY)
+	$(BIN)/python benchmarks/speed_rivals.py
 
 docs: $(READY)
 	$(BIN)/pytest docs README.md --doctest-glob='*.md'

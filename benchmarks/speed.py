@@ -2,8 +2,10 @@
 
 Writes benchmarks/results/speed.md and speed.csv. Reproduce with
 
-    .venv/bin/python benchmarks/speed.py            # about 15 minutes on an idle machine with two cores
-    .venv/bin/python benchmarks/speed.py --only fit  # some groups only: fit, scaling, capped, memory, start, disk, dask
+    .venv/bin/python benchmarks/speed.py            # about 40 minutes on an idle machine with two cores
+    .venv/bin/python benchmarks/speed.py --only fit  # some groups only; --help lists them
+
+It needs 20 GB of disk and 12 GB of memory for the group ``limit``, and PyPI for the rivals' packages.
 """
 
 from __future__ import annotations
@@ -12,95 +14,19 @@ import argparse
 import csv
 import os
 import platform
-import subprocess
-import sys
 import tempfile
-import textwrap
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from speed_common import BUDGET, Row, alternating, run_python, synthetic
+from speed_fits import fits, rivals, solvers
+from speed_scale import dask, disk, limit, passes
 
 RESULTS = Path(__file__).parent / "results"
-BUDGET = {"epsilon": 1.0, "delta": 1e-6}
-
-
-@dataclass(frozen=True)
-class Row:
-    group: str
-    case: str
-    measured: str
-    value: float
-    target: str
-    note: str
-    load: str = ""
-
-    @property
-    def met(self) -> str:
-        if not self.target:
-            return ""
-        sign, limit = self.target.split()[:2]
-        return "yes" if (self.value <= float(limit) if sign == "≤" else self.value >= float(limit)) else "no"
-
-
-def synthetic(rows: int, width: int, users: int, *, correlated: bool = False, seed: int = 0) -> tuple[Any, Any, Any]:
-    """Gaussian features, logistic labels, scattered rows; ``correlated``: neighbours at 0.95, units of all sizes."""
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((rows, width))
-    if correlated:
-        for i in range(1, width):
-            X[:, i] = 0.95 * X[:, i - 1] + np.sqrt(1 - 0.95**2) * X[:, i]
-        X *= np.geomspace(0.01, 100, width)
-    weights = rng.normal(size=width) * 0.3
-    y = ((X - X.mean(axis=0)) / X.std(axis=0) @ weights + rng.logistic(size=rows) > 0).astype(int)
-    return X, y, rng.integers(0, users, rows)
-
-
-def alternating(*tasks: Callable[[], Any], repeats: int = 3) -> list[tuple[float, float]]:
-    """Best wall and processor seconds of each task, run in turns so that all see the same machine."""
-    best = [(np.inf, np.inf)] * len(tasks)
-    for _ in range(repeats):
-        for i, task in enumerate(tasks):
-            wall, processor = time.perf_counter(), time.process_time()
-            task()
-            now = time.perf_counter() - wall, time.process_time() - processor
-            best[i] = (min(best[i][0], now[0]), min(best[i][1], now[1]))
-    return best
-
-
-def fits() -> list[Row]:
-    """Default private fit against scikit-learn's solver on the same standardized features."""
-    from sklearn.linear_model import LogisticRegression as Plain
-    from sklearn.preprocessing import StandardScaler
-
-    from userdp.estimators import LogisticRegression
-    from userdp.report.demo import flights
-
-    X, y, planes, _ = flights()
-    isotropic = synthetic(10**6, 50, 10**4)
-    cases = {
-        "flights, 327k × 42": (X, y, planes),
-        "synthetic, 10^6 × 50, 10^4 users": isotropic,
-        "the same in float32": (isotropic[0].astype(np.float32), *isotropic[1:]),
-        "the same, correlated features": synthetic(10**6, 50, 10**4, correlated=True),
-    }
-    rows = []
-    for name, (features, labels, users) in cases.items():
-        scaled = StandardScaler().fit_transform(features)
-        LogisticRegression(**BUDGET).fit(features[:2000], labels[:2000], groups=users[:2000])
-        plain, private = alternating(
-            lambda scaled=scaled, labels=labels: Plain().fit(scaled, labels),
-            lambda f=features, y=labels, u=users: LogisticRegression(**BUDGET).fit(f, y, groups=u),
-        )
-        steps = int(Plain().fit(scaled, labels).n_iter_[0])
-        note = f"{private[0]:.2f} s against {plain[0]:.2f} s ({steps} lbfgs steps)"
-        note += f"; processor time {private[1] / plain[1]:.2f} ×"
-        rows.append(Row("fit", name, "private / scikit-learn, wall", private[0] / plain[0], "≤ 2", note))
-    return rows
 
 
 def scaling() -> list[Row]:
@@ -134,7 +60,7 @@ MEMORY = """
     import sys, threading, time
     import numpy as np
     sys.path.insert(0, sys.argv[1])
-    from speed import BUDGET, synthetic
+    from speed_common import BUDGET, synthetic
     from userdp.estimators import LogisticRegression
     X, y, users = synthetic(10**6, 50, 10**4)
     if sys.argv[2] == "grouped":
@@ -165,7 +91,7 @@ def memory() -> list[Row]:
     """Peak resident memory beyond the input, over the input's size."""
     rows = []
     for order, target in (("scattered", "≤ 1.5"), ("grouped", "≤ 0.5")):
-        share = float(_python(MEMORY, str(Path(__file__).parent), order)[-1])
+        share = float(run_python(MEMORY, str(Path(__file__).parent), order)[-1])
         rows.append(Row("memory", f"10^6 × 50 float64, rows {order}", "extra / input", share, target, ""))
     return rows
 
@@ -188,100 +114,23 @@ def start() -> list[Row]:
     rows = []
     with tempfile.TemporaryDirectory() as cache:
         for name in ("nothing compiled yet", "compiled before"):
-            output = _python(START, NUMBA_CACHE_DIR=cache)
+            output = run_python(START, NUMBA_CACHE_DIR=cache)
             note = f"importing takes {float(output[-2]):.1f} s more"
             rows.append(Row("start", f"first fit of a process, {name}", "seconds", float(output[-1]), "≤ 3", note))
     return rows
 
 
-def _passes(engine: Any, width: int, count: int = 5) -> float:
-    """Seconds of one pass of capped gradients."""
-    from userdp.losses import FeatureMap, LinearModel, Logistic
-    from userdp.mechanisms.capped import _clipped_sum
-
-    model, theta = LinearModel(Logistic(), FeatureMap.identity(width)), np.full(width, 0.01)
-    engine.sum(_clipped_sum, model, theta, 0.5)
-    times = []
-    for _ in range(count):
-        started = time.perf_counter()
-        engine.sum(_clipped_sum, model, theta, 0.5)
-        times.append(time.perf_counter() - started)
-    return min(times)
-
-
-def _write_parts(folder: Path, rows: int, width: int, users: int, parts: int) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    for part in range(parts):
-        X, y, ids = synthetic(rows // parts, width, users, seed=part)
-        columns = {f"x{i}": X[:, i].astype(np.float32) for i in range(width)}
-        pq.write_table(pa.table(columns | {"who": ids, "y": y}), folder / f"part-{part:03}.parquet")
-
-
-def disk() -> list[Row]:
-    """Grouping Parquet parts by user on disk, then a pass over them, against the same in memory."""
-    from userdp.data import UserDataset
-    from userdp.engines import LocalEngine
-
-    rows, width = 2 * 10**6, 50
-    with tempfile.TemporaryDirectory() as folder:
-        _write_parts(Path(folder), rows, width, 10**4, 4)
-        started = time.perf_counter()
-        stored = UserDataset.from_parquet(folder, user="who", target="y", memory_limit="1GB")
-        grouping = time.perf_counter() - started
-        loaded = UserDataset.from_parquet(folder, user="who", target="y")
-        streamed, resident = _passes(LocalEngine(stored), width), _passes(LocalEngine(loaded), width)
-    size = rows * width * 4 / 1e6
-    return [
-        Row("disk", "2·10^6 × 50 float32 (400 MB), limit 1 GB", "MB/s grouped", size / grouping, "", "once, by DuckDB"),
-        Row("disk", "a pass from disk (cached by the system)", "MB/s", size / streamed, "", f"{streamed:.3f} s"),
-        Row("disk", "a pass in memory", "MB/s", size / resident, "", f"{resident:.3f} s"),
-    ]
-
-
-def dask() -> list[Row]:
-    """Two single-thread workers against one."""
-    from distributed import Client, LocalCluster
-
-    from userdp.engines.dask import DaskEngine
-
-    rows, width, seconds, making = 10**7, 10, {}, {}
-    with tempfile.TemporaryDirectory() as folder:
-        _write_parts(Path(folder), rows, width, 10**5, 20)
-        for workers in (1, 2):
-            with (
-                LocalCluster(workers, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster,
-                Client(cluster) as client,
-            ):
-                started = time.perf_counter()
-                engine = DaskEngine.from_parquet(folder, user="who", target="y", client=client, blocks=8)
-                making[workers] = time.perf_counter() - started
-                seconds[workers] = _passes(engine, width)
-    note = f"{seconds[1]:.2f} s and {seconds[2]:.2f} s a pass"
-    ratio = seconds[1] / seconds[2]
-    return [
-        Row("dask", "10^7 × 10 float32, 10^5 users: 2 workers against 1", "times faster", ratio, "≥ 1.6", note),
-        Row("dask", "throughput of a worker", "million rows/s", rows / 1e6 / seconds[1], "", "10 features, one thread"),
-        Row("dask", "reading and shuffling by user, 2 workers", "million rows/s", rows / 1e6 / making[2], "", "once"),
-    ]
-
-
-def _python(code: str, *arguments: str, **environment: str) -> list[str]:
-    command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
-    if done.returncode:
-        raise RuntimeError(done.stderr[-2000:])
-    return done.stdout.split()
-
-
 GROUPS: dict[str, Callable[[], list[Row]]] = {
     "fit": fits,
+    "solvers": solvers,
+    "rivals": rivals,
     "scaling": scaling,
     "capped": capped,
     "memory": memory,
     "start": start,
+    "passes": passes,
     "disk": disk,
+    "limit": limit,
     "dask": dask,
 }
 

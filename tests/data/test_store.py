@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from userdp import LogisticRegression
 from userdp.data import DataError, UserDataset, store
 from userdp.engines import LocalEngine
 from userdp.losses import FeatureMap, LinearModel, Logistic
@@ -158,13 +159,10 @@ def test_rows_out_of_order_are_refused() -> None:
 
 LIMITED = """
     import resource, sys
-    import numpy as np
+    from userdp import LogisticRegression
     from userdp.data import UserDataset
-    from userdp.engines import LocalEngine
-    from userdp.losses import FeatureMap, LinearModel, Logistic
-    from userdp.mechanisms.capped import _clipped_sum
 
-    folder, limit, width = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    folder, limit = sys.argv[1], int(sys.argv[2])
 
     def status(name):
         return 1024 * int(open("/proc/self/status").read().split(name + ":")[1].split()[0])
@@ -172,15 +170,14 @@ LIMITED = """
     # Memory in use is checked at the end. Allocators reserve about twice as much; more than that is refused here.
     most = status("VmData") + 5 * limit // 2
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-    data = UserDataset.from_parquet(folder, user="who", target="late", memory_limit=limit, scratch=sys.argv[4])
-    model, theta = LinearModel(Logistic(), FeatureMap.identity(width)), np.full(width, 0.1)
-    (total,) = LocalEngine(data).sum(_clipped_sum, model, theta, 0.5)
-    print(status("VmHWM"), data.n_users, data.n_rows, *map(float.hex, total.tolist()))
+    data = UserDataset.from_parquet(folder, user="who", target="late", memory_limit=limit, scratch=sys.argv[3])
+    model = LogisticRegression(epsilon=2.0, random_state=7).fit(data)
+    print(status("VmHWM"), data.n_users, data.n_rows, *map(float.hex, [*model.coef_[0].tolist(), *model.intercept_]))
 """
 
 
-def run_limited(folder: Path, limit: int, width: int, scratch: Path) -> list[str]:
-    command = [sys.executable, "-c", textwrap.dedent(LIMITED), str(folder), str(limit), str(width), str(scratch)]
+def run_limited(folder: Path, limit: int, scratch: Path) -> list[str]:
+    command = [sys.executable, "-c", textwrap.dedent(LIMITED), str(folder), str(limit), str(scratch)]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "2"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=3000, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -194,19 +191,18 @@ def run_limited(folder: Path, limit: int, width: int, scratch: Path) -> list[str
         pytest.param(1_000_000, 10, 50, 10**9, marks=pytest.mark.slow),  # 4 GB with a limit of 1 GB
     ],
 )
-def test_a_limited_process_gives_the_answer_of_an_unlimited_one(
+def test_a_fit_in_a_limited_process_gives_the_answer_of_an_unlimited_one(
     tmp_path: Path, rows: int, parts: int, width: int, limit: int
 ) -> None:
+    """Grouping and all passes of the default fit."""
     for i in range(parts):
         write_part = table(rows, i, users=5_000, width=width)
         (tmp_path / "parts").mkdir(exist_ok=True)
         pq.write_table(write_part, tmp_path / "parts" / f"part-{i:02}.parquet", compression="none")
-    peak, users, count, *total = run_limited(tmp_path / "parts", limit, width, tmp_path)
+    peak, users, count, *found = run_limited(tmp_path / "parts", limit, tmp_path)
     assert int(peak) < limit
     assert (int(users), int(count)) == (5_000, rows * parts)
-    from userdp.mechanisms.capped import _clipped_sum
-
     data = UserDataset.from_parquet(tmp_path / "parts", user="who", target="late")
-    model = LinearModel(Logistic(), FeatureMap.identity(width))
-    (expected,) = LocalEngine(data).sum(_clipped_sum, model, np.full(width, 0.1), 0.5)
-    assert np.allclose([float.fromhex(value) for value in total], expected, rtol=1e-9)
+    expected = LogisticRegression(epsilon=2.0, random_state=7).fit(data)
+    values = [float.fromhex(value) for value in found]
+    assert np.allclose(values, [*expected.coef_[0], *expected.intercept_], rtol=1e-9, atol=1e-15)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,10 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client, LocalCluster
 
-from userdp.algorithms.fit import fit_linear
 from userdp.data import DataError, UserDataset
 from userdp.engines import LocalEngine
-from userdp.engines.base import Engine, Sums
+from userdp.engines.base import Engine
 from userdp.engines.dask import DaskEngine
 from userdp.losses import FeatureMap, LinearModel, Logistic
 from userdp.mechanisms.capped import _clipped_sum
@@ -98,44 +95,6 @@ def test_more_blocks_than_users(client: Client) -> None:
     assert len(sizes(engine)) == 2
 
 
-def kill_one_worker(client: Client) -> None:
-    before = client.run(os.getpid)
-    os.kill(next(iter(before.values())), signal.SIGKILL)
-
-
-class KillsOnce:
-    """An engine that loses a worker while the fifth sum is on its way."""
-
-    def __init__(self, engine: DaskEngine) -> None:
-        self.engine, self.n_users, self.rounding, self.calls = engine, engine.n_users, engine.rounding, 0
-
-    def sum(self, kernel: object, *arguments: object) -> Sums:
-        self.calls += 1
-        if self.calls == 5:
-            kill_one_worker(self.engine.client)
-        return self.engine.sum(kernel, *arguments)  # type: ignore[arg-type]
-
-    def each(self, kernel: object, *arguments: object) -> np.ndarray:
-        return self.engine.each(kernel, *arguments)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("source", [pytest.param("parquet", marks=pytest.mark.slow), "memory"])
-def test_a_fit_on_two_workers_survives_the_death_of_one(client: Client, tmp_path: Path, source: str) -> None:
-    """Same seed, same coefficients to 1e-9, same releases charged."""
-    folder = write(tmp_path / "parts", *(frame(2000, i, users=600) for i in range(3)))
-    data = UserDataset.from_parquet(folder, user="who", target="late")
-    settings = {"epsilon": 2.0, "delta": 1e-5, "random_state": 7}
-    expected, _ = fit_linear(data, Logistic(), **settings)
-    if source == "parquet":
-        engine = DaskEngine.from_parquet(folder, user="who", target="late", client=client)
-    else:
-        engine = DaskEngine.from_dataset(data, client=client)
-    found, _ = fit_linear(data, Logistic(), engine=KillsOnce(engine), **settings)
-    assert np.allclose(found.coef, expected.coef, rtol=1e-9, atol=1e-12)
-    assert found.intercept == pytest.approx(expected.intercept, rel=1e-9)
-    assert found.events == expected.events
-
-
 def test_unreachable_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("userdp.engines.dask.CONNECT_SECONDS", 1)
     data = UserDataset.from_arrays([[1.0], [2.0]], [0, 1], [1, 2])
@@ -183,9 +142,14 @@ def test_no_rows_at_all(client: Client) -> None:
         DaskEngine.from_dataframe(table[table.x0 > 1e9], user="who", target="late", client=client)
 
 
+def no_client() -> None:
+    raise ValueError("No clients found")
+
+
 @pytest.mark.slow
-def test_starts_and_stops_its_own_cluster() -> None:
+def test_starts_and_stops_its_own_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     data = UserDataset.from_arrays(np.ones((6, 3)), [0, 1, 0, 1, 0, 1], [1, 2, 3, 1, 2, 3])
+    monkeypatch.setattr("userdp.engines.dask.default_client", no_client)
     with DaskEngine.from_dataset(data) as engine:
         assert len(engine.client.scheduler_info(n_workers=-1)["workers"]) == 2
         assert np.allclose(sums(engine), sums(LocalEngine(data)))

@@ -240,6 +240,32 @@ def test_small_radius_is_caught(constants: str) -> None:
     assert divergence(median, (one, other), calibration) <= calibration.delta
 
 
+def camps(users: Dataset) -> float:
+    """Unstable while both camps are present, far to one side with one of them, 0 with none."""
+    minus, plus = users.count(-1.0), users.count(1.0)
+    if minus and plus:
+        return 1e9 * (-1) ** len(users)
+    return 1e6 * (plus > 0) - 1e6 * (minus > 0)
+
+
+@pytest.mark.parametrize("constants", ["tight", "exact"])
+@pytest.mark.parametrize(("adjacency", "less"), [("replace", 2), ("add-remove", 4)])
+def test_a_slightly_smaller_radius_is_caught(constants: str, adjacency: str, less: int) -> None:
+    """Deleting either of two camps looks stable until the test reaches the last member of the other one.
+
+    The proof needs a radius of 4κ − 1 at least (only sets of 2κ users, which R allows with probability δ₁, need the
+    last step): two less leaks. Under add/remove this pair needs four less.
+    """
+    calibration = calibrate_deletion(*BUDGET[constants], constants, adjacency)
+    size, slope = 2 * calibration.kappa, 1 if adjacency == "replace" else 2
+    whole = (-1.0,) * size + (1.0,) * size + (0.0,) * (2 if adjacency == "replace" else 5)
+    other = whole[:size] + ((-1.0,) if adjacency == "replace" else ()) + whole[size + 1 :]
+    reach = calibration.radius(0)
+    assert divergence(camps, (whole, other), calibration) <= calibration.delta
+    assert divergence(camps, (whole, other), calibration, reach=reach - less + 1, slope=slope) <= calibration.delta
+    assert divergence(camps, (whole, other), calibration, reach=reach - less, slope=slope) > calibration.delta
+
+
 @pytest.mark.parametrize("constants", ["tight", "exact"])
 def test_replacement_radius_leaks_under_add_remove(constants: str) -> None:
     """With the paper's radius 4κ − |S| a threshold function tells n users from n − 1 with certainty."""

@@ -10,9 +10,10 @@ import pytest
 from tests.solvers.reference import user_loss
 from userdp.data import UserBlock, UserDataset
 from userdp.losses import FeatureMap, LinearModel, Logistic, Squared
+from userdp.losses.linear import loss_slope
+from userdp.losses.points import LinearPoints
 from userdp.solvers.capped import Cap, _certify, pulls
-from userdp.solvers.certificate import loss_slope, rounding_gap, smallest_cap
-from userdp.solvers.problems import UserProblems
+from userdp.solvers.certificate import rounding_gap, smallest_cap
 
 CENTER = np.array([0.2, -0.1, 0.4])
 
@@ -58,7 +59,7 @@ def test_slack_is_valid_for_any_point_and_multiplier(seed: int) -> None:
     loss = Logistic() if seed % 2 else Squared()
     model, users = LinearModel(loss, FeatureMap.identity(3)), block(seed)
     cap = Cap(10.0 ** rng.uniform(-2, 0.5), 10.0 ** rng.uniform(-1, 0.5))
-    problems = UserProblems.of(model, users, CENTER)
+    problems = LinearPoints.of(model, users, CENTER)
     points = rng.normal(size=(users.n_users, 3))
     points *= (cap.radius * rng.random(users.n_users) ** 0.2 / np.linalg.norm(points, axis=1))[:, None]
     theta = rng.normal(size=3)
@@ -99,7 +100,7 @@ def test_gradient_error_bounds_the_rounding_of_gradients(loss: Logistic | Square
     rng = np.random.default_rng(3)
     X = 10.0 ** rng.uniform(-3, 3, size=(4000, 3)) * rng.choice([-1, 1], size=(4000, 3))
     users = UserDataset.from_arrays(X, (rng.random(4000) < 0.5).astype(float), np.repeat([0, 1, 2], [10, 990, 3000]))
-    problems = UserProblems.of(LinearModel(loss, FeatureMap.identity(3)), users.blocks[0], CENTER)
+    problems = LinearPoints.of(LinearModel(loss, FeatureMap.identity(3)), users.blocks[0], CENTER)
     points = rng.normal(size=(3, 3)) * np.array([[1e-3], [1.0], [10.0]])
     computed, bound = problems.gradients(points), problems.gradient_error(points)
     with mpmath.workdps(40):

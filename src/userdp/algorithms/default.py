@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from userdp.accounting import Adjacency, Budget
+from userdp.accounting.budget import GRID_PRICE, GRID_SHARE
 from userdp.algorithms.calibration import (
     FIRST_LOOK,
     Geometry,
@@ -35,7 +36,7 @@ from userdp.algorithms.calibration import (
 from userdp.algorithms.schedule import PHASES, decay_for, growing_shares, precision_mean
 from userdp.engines import Engine
 from userdp.losses import FeatureMap
-from userdp.losses.base import CurvedModel, Floats, UserModel
+from userdp.losses.base import ConvexModel, CurvedModel, Floats, UserModel
 from userdp.losses.weighted import CurvedRowWeighted, RowWeighted, row_counts
 from userdp.mechanisms.capped import clipped_mean
 from userdp.mechanisms.gaussian import Channel
@@ -132,6 +133,28 @@ class DefaultPlan:
         """Length of θ."""
         return self.dimension * self.copies
 
+    def check_numbers(self, columns: int) -> None:
+        """Refuse a δ that cannot pay for noise on a grid (docs/proofs/gaussian.md) in every number of this plan."""
+        histograms = self.looks * columns * 3 * len(FIRST_LOOK.centers) + 40 * (len(self.caps) + self.moments + 1)
+        moments = self.moments * self.dimension * (self.dimension + 1) // 2
+        numbers = histograms + moments + self.phases * self.coefficients
+        if numbers * GRID_PRICE > self.delta * GRID_SHARE:
+            raise ValueError(f"delta = {self.delta:g} is too small to release {numbers} numbers: raise it")
+
+    @property
+    def expected_pull(self) -> float:
+        """Length of a user's gradient to expect, in coordinates of unit curvature."""
+        return math.sqrt(self.coefficients) / 2
+
+    @property
+    def blur(self) -> float:
+        """Curvature, relative to the mean one, below which a direction is not worth its noise.
+
+        A gradient of typical length √(tr H) is released with noise of about 2√(tr H)/(nμ) in each direction, and
+        coefficients of total signal 1 have about 1/√(tr H) each: along curvature h noise wins where h < 2·tr H/(nμ).
+        """
+        return (2 if self.adjacency == "replace" else 1) * self.coefficients / (self.n_users * self.gdp)
+
     @property
     def phase_share(self) -> float:
         """What is left for the phases."""
@@ -161,6 +184,11 @@ class DefaultPlan:
         return "\n".join(lines)
 
 
+def size_bins(expected: float) -> Bins:
+    """Half octaves around what is expected."""
+    return log_bins(expected * 2.0**-8, expected * 2.0**8, math.sqrt(2))
+
+
 @dataclass(frozen=True)
 class Task:
     """What the phases fit: user models over mapped features, in any coordinates.
@@ -170,7 +198,7 @@ class Task:
     vectors with one geometry.
     """
 
-    model: Callable[[FeatureMap, Floats | None], UserModel]
+    model: Callable[[FeatureMap, Floats | None], ConvexModel]
     curved: Callable[[FeatureMap, Floats | None], CurvedModel] | None
     smoothness: float = 1.0
     copies: int = 1
@@ -202,8 +230,8 @@ class Descent:
     def _sizes(
         self, statistic: Any, arguments: tuple[Any, ...], expected: float, share: float, label: str
     ) -> tuple[Floats, Bins]:
-        """A cleaned private histogram of one size a user, in half octaves around what is expected."""
-        gdp, bins = self._gdp(share), log_bins(expected * 2.0**-8, expected * 2.0**8, math.sqrt(2))
+        """A cleaned private histogram of one size a user."""
+        gdp, bins = self._gdp(share), size_bins(expected)
         counts, sigma = user_histogram(
             self.engine, statistic, arguments, bins, gdp, self.adjacency, self.channel, label
         )
@@ -258,7 +286,22 @@ class Descent:
         moment, sigma = clipped_moment(
             self.engine, model, theta, cap, gdp, plan.n_users, self.adjacency, self.channel, "curvature"
         )
-        return denoise(moment / common, sigma / common)
+        estimate = denoise(moment / common, sigma / common)
+        return np.asarray(estimate + plan.blur * np.trace(estimate) / len(estimate) * np.eye(len(estimate)))
+
+    def learn_cap(self, model: UserModel, theta: Floats) -> tuple[float, float]:
+        """A private cap on users' gradients at θ, and the share of their length that it keeps."""
+        plan = self.plan
+        shares, bins = self._sizes(gradient_sizes, (model, theta), plan.expected_pull, plan.cap, "cap")
+        units = (2 if self.adjacency == "replace" else 1) * math.sqrt(plan.coefficients)
+        return choose_cap(shares, bins, units / (plan.n_users * self._gdp(plan.phase_share)), PULL_ALIGNMENT)
+
+    def first_path(self, task: Task, features: FeatureMap, start: Floats, l2: Floats) -> Path:
+        """Coordinates in which the loss has about unit curvature at the start, from a private moment where planned."""
+        if not self.plan.moments:
+            return Path(Geometry(task.smoothness + l2, np.eye(self.plan.dimension)), start, diagonal=True)
+        moment = self.curvature(task, features, None, start.ravel())
+        return Path(Geometry.of(moment + np.diag(l2)), start)
 
     def phases(
         self,
@@ -275,13 +318,8 @@ class Descent:
         w_i², the same for every copy. Points of the path are relative to the start.
         """
         plan, gdps = self.plan, self.plan.phase_gdps()
-        units = (2 if self.adjacency == "replace" else 1) * math.sqrt(plan.coefficients)
-        expected = math.sqrt(plan.coefficients) / 2
         theta = np.zeros(plan.coefficients)
-        path = Path(Geometry(task.smoothness + l2, np.eye(plan.dimension)), start, diagonal=True)
-        if plan.moments:
-            moment = self.curvature(task, features, None, start.ravel())
-            path = Path(Geometry.of(moment + np.diag(l2)), start)
+        path = self.first_path(task, features, start, l2)
         caps: list[float] = []
         common = 1.0
         for t, gdp in enumerate(gdps):
@@ -292,10 +330,7 @@ class Descent:
                 theta = path.relative(old.coefficients(theta))
             model, here = task.model(features, path.map), path.absolute(theta)
             if t in plan.caps:
-                shares, bins = self._sizes(gradient_sizes, (model, here), expected, plan.cap, "cap")
-                cap, common = choose_cap(
-                    shares, bins, units / (plan.n_users * self._gdp(plan.phase_share)), PULL_ALIGNMENT
-                )
+                cap, common = self.learn_cap(model, here)
                 caps.append(cap)
             mean = clipped_mean(
                 self.engine,

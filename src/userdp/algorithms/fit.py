@@ -8,28 +8,30 @@ noise is drawn, and the rest is post-processing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from userdp.accounting import Adjacency, Budget, Unit, check_adjacency
+from userdp.accounting import Budget
 from userdp.algorithms.calibration import gradient_sizes
 from userdp.algorithms.default import ROW_BOUND, WINDOW, DefaultPlan, Descent, Task
+from userdp.algorithms.paper_fit import SMOOTHING, PaperFit, clamped
+from userdp.algorithms.progress import progress_bar
 from userdp.algorithms.release import LinearRelease, LocationRelease
 from userdp.algorithms.schedule import FINAL_DECAY
+from userdp.algorithms.settings import DEFAULT_ALGORITHM, FitSettings
 from userdp.data import UserDataset
 from userdp.data.blocks import UserBlock
 from userdp.engines import Engine, Labelled, LocalEngine
 from userdp.engines.base import Sums
 from userdp.losses import FeatureMap, LinearModel, Loss
-from userdp.losses.base import Floats, UserModel
+from userdp.losses.base import ConvexModel, Floats, UserModel
 from userdp.losses.blur import blurred
 from userdp.losses.distance import DistanceModel
+from userdp.losses.kink import widened
 from userdp.losses.softmax import SoftmaxModel, contrasts
 from userdp.losses.vector import VectorModel
 from userdp.mechanisms.gaussian import Channel
@@ -37,101 +39,9 @@ from userdp.mechanisms.histogram import Columns
 from userdp.mechanisms.noise import Noise, noise_from
 from userdp.mechanisms.sampling import sample_rows
 
-DEFAULT_ALGORITHM = "auto"
-ALGORITHMS = (DEFAULT_ALGORITHM,)
-WEIGHTINGS = ("users", "rows")
 Location = Literal["mean", "geometric-median"]
 # Rows of this process, or an engine that knows where they are: a plan needs the numbers of users and features only.
 Data = UserDataset | Engine
-
-
-@dataclass(frozen=True)
-class FitSettings:
-    """Public choices of a fit; bad ones are refused before anything is read.
-
-    Args:
-        epsilon: privacy parameter ε.
-        delta: privacy parameter δ.
-        adjacency: "replace" or "add-remove".
-        n_users: public number of users; required under add/remove, where the real number is what is hidden.
-        algorithm: "auto".
-        force_cap: how hard a user may pull, in private units; None: learnt privately.
-        fit_intercept: whether predictions have a constant term.
-        weighting: "users" (each counts once) or "rows" (each counts as often as it has rows, as far as the cap allows).
-        max_rows_per_user: sample so many rows of every user that has more; None: keep all.
-        l2: strength of (l2/2)‖w‖² on coefficients in private units, the intercept's excepted.
-        center: public coefficients to start from and to shrink towards, the intercept last; None: 0.
-        feature_bounds: public (low, high), numbers or one of each a feature; None: units are learnt privately.
-        unit: what one user is, for the guarantee.
-        random_state: seed; reproducible, *not private*.
-        verbose: show a progress bar.
-    """
-
-    epsilon: float
-    delta: float
-    adjacency: Adjacency = "replace"
-    n_users: int | None = None
-    algorithm: str = DEFAULT_ALGORITHM
-    force_cap: float | None = None
-    fit_intercept: bool = True
-    weighting: str = "users"
-    max_rows_per_user: int | None = None
-    l2: float = 0.0
-    center: Any = None
-    feature_bounds: Any = None
-    unit: Unit = "user"
-    random_state: Any = None
-    verbose: bool = False
-
-    def __post_init__(self) -> None:
-        check_adjacency(self.adjacency)
-        _check_name("algorithm", self.algorithm, ALGORITHMS)
-        _check_name("weighting", self.weighting, WEIGHTINGS)
-        if self.force_cap is not None and not (self.force_cap > 0 and math.isfinite(self.force_cap)):
-            raise ValueError(f"force_cap must be a positive number or None, got {self.force_cap}")
-        _check_count("max_rows_per_user", self.max_rows_per_user)
-        _check_count("n_users", self.n_users)
-        if self.adjacency == "add-remove" and self.n_users is None:
-            raise ValueError('adjacency="add-remove" hides how many users there are: declare a public n_users')
-        if not 0 <= self.l2 < math.inf:
-            raise ValueError(f"l2 must be a number of at least 0, got {self.l2}")
-
-    def public_users(self, present: int) -> int:
-        """The number of users that formulas use: the declared one, or under replacement the real one."""
-        if self.n_users is None:
-            return present
-        if self.adjacency == "replace" and present != self.n_users:
-            raise ValueError(f"n_users = {self.n_users} was declared, but the data has {present} users")
-        if present > 2 * self.n_users:
-            raise ValueError(f"n_users = {self.n_users} was declared, but there are more than twice as many")
-        return self.n_users
-
-    def start(self, shape: tuple[int, ...]) -> Floats:
-        """The public centre, intercept last."""
-        if self.center is None:
-            return np.zeros(shape)
-        center = np.asarray(self.center, dtype=np.float64)
-        if center.shape != shape or not np.all(np.isfinite(center)):
-            raise ValueError(
-                f"center must be finite numbers of shape {shape}, the intercept last, got shape {center.shape}"
-            )
-        return center
-
-    def bounds(self, n_features: int) -> tuple[Floats, Floats] | None:
-        """Low and high of every feature, if public."""
-        if self.feature_bounds is None:
-            return None
-        try:
-            low, high = (
-                np.broadcast_to(np.asarray(end, dtype=np.float64), (n_features,)) for end in self.feature_bounds
-            )
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"feature_bounds must be (low, high), numbers or {n_features} of each, got {self.feature_bounds!r}"
-            ) from None
-        if not np.all(np.isfinite(low) & np.isfinite(high) & (low < high)):
-            raise ValueError("feature_bounds must be finite with low < high for every feature")
-        return low, high
 
 
 def fit_linear(
@@ -144,6 +54,8 @@ def fit_linear(
     """
     chosen = FitSettings(**settings)
     center = chosen.start((data.n_features + chosen.fit_intercept,))
+    if chosen.algorithm != DEFAULT_ALGORITHM:
+        loss = widened(loss, SMOOTHING)
     seen = blurred(loss, WINDOW)
     task = Task(
         lambda features, geometry: LinearModel(loss, features, geometry),
@@ -195,9 +107,10 @@ def fit_location(data: Data, location: Location, **settings: Any) -> tuple[Locat
     """
     chosen = FitSettings(**settings, fit_intercept=False)
     center = chosen.start((data.n_features,))
-    models: dict[Location, Callable[[FeatureMap], UserModel]] = {
+    distance = DistanceModel if chosen.algorithm == DEFAULT_ALGORITHM else partial(DistanceModel, width=SMOOTHING)
+    models: dict[Location, Callable[[FeatureMap], ConvexModel]] = {
         "mean": lambda features: VectorModel(1.0, 1.0, features),
-        "geometric-median": DistanceModel,
+        "geometric-median": distance,
     }
     task = Task(lambda features, geometry: models[location](features), None)
     fit = _Fit.of(chosen, data, task, intercept=False)
@@ -206,7 +119,7 @@ def fit_location(data: Data, location: Location, **settings: Any) -> tuple[Locat
     end = fit.descend(features, start[None, :])
     point = features.center + features.scale * end.coefficients[0]
     covariance = end.covariance * np.outer(features.scale, features.scale)
-    loss = "squared distance" if location == "mean" else str(DistanceModel(features))
+    loss = "squared distance" if location == "mean" else str(distance(features))
     published = fit.published(features, covariance, end, loss)
     return LocationRelease(point, **published), end.diagnostics
 
@@ -219,6 +132,7 @@ class _End:
     covariance: Floats
     caps: list[float]
     diagnostics: dict[str, Any]
+    plan: str = ""
 
 
 @dataclass(eq=False)
@@ -226,13 +140,15 @@ class _Fit:
     """One fit: the budget, the plan and the steps."""
 
     settings: FitSettings
-    n_features: int
+    data: Data
     task: Task
     intercept: bool
     columns: Columns | None
     noise: Noise
     budget: Budget
     descent: Descent
+    paper: PaperFit | None
+    engine: Callable[[UserDataset], Engine]
 
     @classmethod
     def of(
@@ -264,15 +180,23 @@ class _Fit:
             learn_curvature=task.curved is not None,
             learn_rows=settings.weighting == "rows",
         )
-        engine = LocalEngine(data) if isinstance(data, UserDataset) else data
-        if labels is not None:
-            engine = Labelled(engine, labels)
-        descent = Descent(engine, Channel(budget, noise), settings.adjacency, plan)
-        return cls(settings, data.n_features, task, intercept, columns, noise, budget, descent)
+        plan.check_numbers(data.n_features + target)
+        paper = None
+        if settings.algorithm != DEFAULT_ALGORITHM:
+            paper = PaperFit.of(settings.algorithm, plan, task, data, settings.force_cap)
+            plan = paper.plan
+
+        def engine(rows: UserDataset) -> Engine:
+            local = LocalEngine(rows) if paper is None else LocalEngine(rows, chunk_users=paper.chunk_users)
+            return local if labels is None else Labelled(local, labels)
+
+        whole = engine(data) if isinstance(data, UserDataset) else data if labels is None else Labelled(data, labels)
+        descent = Descent(whole, Channel(budget, noise), settings.adjacency, plan)
+        return cls(settings, data, task, intercept, columns, noise, budget, descent, paper, engine)
 
     def units(self, *, shift: bool = False, one_scale: bool = False) -> FeatureMap:
         """Public or private units of every column; ``shift`` moves the features also without an intercept."""
-        size = self.n_features
+        size = self.data.n_features
         if self.columns is None:
             center, scale = np.zeros(size + 1), np.ones(size + 1)
         else:
@@ -283,7 +207,8 @@ class _Fit:
             center, scale = np.zeros(size + 1), np.hypot(center, scale)
         if one_scale:
             scale[:-1] = np.linalg.norm(scale[:-1])
-        return FeatureMap(center[:-1], scale[:-1], ROW_BOUND, self.intercept, float(center[-1]), float(scale[-1]))
+        found = FeatureMap(center[:-1], scale[:-1], ROW_BOUND, self.intercept, float(center[-1]), float(scale[-1]))
+        return found if self.paper is None else clamped(found)
 
     def descend(self, features: FeatureMap, start: Floats) -> _End:
         """The phases and what they come to."""
@@ -291,13 +216,32 @@ class _Fit:
         if plan.rows:
             task = task.weighted(self.descent.typical_rows())
         l2 = np.full(plan.dimension, settings.l2)
-        l2[self.n_features :] = 0.0
-        with _progress(settings.verbose, plan.phases) as advance:
+        l2[self.data.n_features :] = 0.0
+        if self.paper is not None:
+            return self._paper(self.paper, task, features, start, l2)
+        with progress_bar(settings.verbose, "learning units", plan.phases) as advance:
             path = self.descent.phases(task, features, start, l2, settings.force_cap, advance)
         theta, variance = path.estimate(FINAL_DECAY)
         diagnostics = self._diagnostics(task.model(features, path.map), path.absolute(theta), path.caps[-1])
         covariance = variance * path.geometry.matrix @ path.geometry.matrix.T
         return _End(path.coefficients(theta), covariance, path.caps, diagnostics)
+
+    def _paper(self, paper: PaperFit, task: Task, features: FeatureMap, start: Floats, l2: Floats) -> _End:
+        """Curvature and cap as in the default fit, then one of the paper's algorithms."""
+        descent, cap = self.descent, self.settings.force_cap
+        with progress_bar(self.settings.verbose, "learning units", 2) as advance:
+            path = descent.first_path(task, features, start, l2)
+            model = task.model(features, path.map)
+            if cap is None:
+                cap, _ = descent.learn_cap(model, path.absolute(np.zeros(model.dimension)))
+            advance(paper.algorithm)
+            blocks = paper.algorithm.endswith("sco")  # they need the users one by one
+            data = self.data if blocks else descent.engine
+            end = paper.run(model, path, l2, cap, data, self.engine, descent.channel)
+            advance("done")
+        diagnostics = self._diagnostics(model, path.absolute(end.theta), end.cap) | {"steps": end.released.diagnostics}
+        covariance = end.variance * path.geometry.matrix @ path.geometry.matrix.T
+        return _End(path.coefficients(end.theta), covariance, [end.cap], diagnostics, paper.describe(end.released.plan))
 
     def _diagnostics(self, model: UserModel, theta: Floats, cap: float) -> dict[str, Any]:
         """Not private. One number a user where the rows are in this process, their count from elsewhere."""
@@ -313,14 +257,14 @@ class _Fit:
         details = {"center": features.center, "scale": features.scale, "caps": end.caps}
         if self.columns in ("target", "both"):
             details |= {"target_center": features.target_center, "target_scale": features.target_scale}
-        lines = [str(self.descent.plan), f"loss: {loss}; users weighted by {_WEIGHTS[self.settings.weighting]}"]
+        weights = f"loss: {loss}; users weighted by {_WEIGHTS[self.settings.weighting]}"
         return {
             "guarantee": self.budget.guarantee(
                 self.descent.plan.n_users, unit=self.settings.unit, reproducible=self.noise.reproducible
             ),
             "events": tuple(self.budget.events),
             "noise_covariance": covariance,
-            "plan": "\n".join(lines),
+            "plan": f"{end.plan or self.descent.plan}\n{weights}",
             "details": details,
         }
 
@@ -341,24 +285,3 @@ def _unfold_covariance(features: FeatureMap, covariance: Floats) -> Floats:
     if features.intercept:
         jacobian[size, size] = features.target_scale
     return np.asarray(jacobian @ covariance @ jacobian.T)
-
-
-def _check_count(name: str, value: Any) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1):
-        raise ValueError(f"{name} must be a whole number of at least 1 or None, got {value!r}")
-
-
-def _check_name(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
-
-
-@contextmanager
-def _progress(verbose: bool, total: int) -> Iterator[Callable[[str], None]]:
-    if not verbose:
-        yield lambda text: None
-        return
-    columns = (TextColumn("{task.description:24}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, transient=True) as progress:
-        task = progress.add_task("learning units", total=total)
-        yield lambda text: progress.update(task, advance=1, description=text)

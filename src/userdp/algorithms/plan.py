@@ -45,6 +45,7 @@ class PublicNumbers(TypedDict, total=False):
     target_rule: TargetRule
     beta: float
     force_cap: float
+    share: float
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Settings:
         target_rule: Δ of the deletion test: "union" (what the theorem needs) or "paper" (as printed in Algorithm 2).
         beta: failure probability, over the allocation of rows to users; by default the one the paper's proof takes.
         force_cap: γ of the capped release; by default min(G, 5G√(ln(nT/β)/m)).
+        share: of μ_G², for the capped release, when the rest of (ε, δ) is spent elsewhere.
     """
 
     epsilon: float
@@ -73,6 +75,7 @@ class Settings:
     target_rule: TargetRule = "union"
     beta: float | None = None
     force_cap: float | None = None
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         check_adjacency(self.adjacency)
@@ -88,12 +91,15 @@ class Settings:
             raise ValueError(
                 "force_cap belongs to release='capped'; the deletion test has a target sensitivity instead"
             )
+        if not 0 < self.share <= 1 or (self.share < 1 and self.release != "capped"):
+            raise ValueError(f"share must lie in (0, 1], and be 1 for the deletion test, got {self.share}")
         _ = self.gdp
 
     @property
     def gdp(self) -> float:
-        """Gaussian budget equivalent to (ε, δ)."""
-        return gdp_of(self.epsilon, self.delta * (1 - GRID_SHARE))
+        """Gaussian budget equivalent to (ε, δ), or the share of it."""
+        whole = gdp_of(self.epsilon, self.delta * (1 - GRID_SHARE))
+        return whole if self.share == 1.0 else whole * math.sqrt(self.share) * (1 - 1e-14)
 
     @property
     def literal(self) -> bool:
@@ -250,6 +256,8 @@ def make_step(
         if n_users < 1:
             raise ValueError(f"{label}: no users")
         release: CappedShare | DeletionPlan = CappedShare(cap, settings.gdp * math.sqrt(share))
+    elif problem.common is not None:
+        raise ValueError("the deletion test takes no common quadratic: give the problem a ridge instead")
     else:
         # The paper's phases use 2G and λ_i; the common regularizer cancels, so G and λ_i + μ suffice.
         lipschitz = problem.lipschitz * (2 if settings.literal and regularization > 0 else 1)

@@ -10,9 +10,10 @@ import numpy as np
 from userdp.data import UserDataset
 from userdp.data.blocks import UserBlock
 from userdp.engines import LocalEngine
-from userdp.losses.base import Floats
+from userdp.losses.base import ConvexModel, Floats
 from userdp.losses.linear import LinearModel
 from userdp.losses.vector import LinearPart, VectorModel
+from userdp.solvers.constrained import Quadratic
 from userdp.solvers.sets import ConvexSet, WholeSpace
 
 
@@ -22,18 +23,20 @@ class Problem:
 
     ``lipschitz`` G bounds the gradient of one row's loss, ridge included, on the domain. It is declared, never
     estimated: accuracy needs it to be true, privacy does not. The strong convexity μ is the ridge plus the
-    curvature that a ``VectorModel`` has in common for all rows.
+    curvature that a ``VectorModel`` has in common for all rows. ``common`` is a further public quadratic, for the
+    capped release; μ does not count it.
 
     >>> from userdp.losses.vector import VectorModel
     >>> Problem(VectorModel.mean(3, zeta=0.5), lipschitz=1.0).strong_convexity
     1.0
     """
 
-    model: LinearModel | VectorModel
+    model: ConvexModel
     lipschitz: float
     domain: ConvexSet = field(default_factory=WholeSpace)
     ridge: float = 0.0
     anchor: Floats | None = None
+    common: Quadratic | None = None
 
     def __post_init__(self) -> None:
         if not (self.lipschitz > 0 and np.isfinite(self.lipschitz)):
@@ -58,6 +61,8 @@ class Problem:
         """Bound on the curvature of a row's loss beyond μ, as far as G and the loss determine it; else inf."""
         if isinstance(self.model, VectorModel):
             return 0.0
+        if not isinstance(self.model, LinearModel):
+            return math.inf
         loss = self.model.loss
         return loss.smoothness * (self.lipschitz / loss.lipschitz) ** 2 if math.isfinite(loss.lipschitz) else math.inf
 
@@ -68,7 +73,7 @@ class Problem:
 
     def around(
         self, center: Floats, regularization: float, *, tangent: bool = False
-    ) -> tuple[LinearModel | LinearPart, float, Floats]:
+    ) -> tuple[ConvexModel | LinearPart, float, Floats]:
         """Split h_k + (λ/2)‖θ − center‖² into the users' part and one common quadratic (Λ/2)‖θ − c̃‖², up to constants.
 
         Returns the users' part (with ``tangent`` its linearization at ``center``), Λ = λ + μ and c̃, a convex
@@ -87,8 +92,9 @@ class Problem:
         """Empirical risk (1/n) Σ_k h_k(θ). Depends on the data and is not private: for experiments."""
         losses = LocalEngine(data).each(_losses, self.model, theta)
         step = theta - self.start
-        return float(losses.mean()) + self.ridge / 2 * float(step @ step)
+        common = 0.0 if self.common is None else 0.5 * float((theta - self.common.center) @ self.common.gradient(theta))
+        return float(losses.mean()) + self.ridge / 2 * float(step @ step) + common
 
 
-def _losses(block: UserBlock, model: LinearModel | VectorModel, theta: Floats) -> Floats:
+def _losses(block: UserBlock, model: ConvexModel, theta: Floats) -> Floats:
     return model.user_losses(block, theta)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,14 +12,14 @@ from userdp.accounting import Adjacency, Budget, Guarantee, total
 from userdp.algorithms.plan import CappedShare, Plan, Stage, Step
 from userdp.algorithms.problem import Problem
 from userdp.algorithms.schedule import FINAL_DECAY, decay_for, precision_mean
-from userdp.data import UserDataset
-from userdp.engines import LocalEngine
+from userdp.data import UserBlock, UserDataset
+from userdp.engines import Engine, LocalEngine
 from userdp.losses.base import Floats
 from userdp.mechanisms.constrained import constrained_minimizer, plan_on_set
 from userdp.mechanisms.deletion import SearchTooLarge
 from userdp.mechanisms.deletion_minimizer import deletion_minimizer, refuse_large_search
 from userdp.mechanisms.gaussian import Channel
-from userdp.mechanisms.noise import Noise, noise_from
+from userdp.mechanisms.noise import noise_from
 from userdp.mechanisms.slots import assign_slots
 from userdp.solvers.sets import Ball, ConvexSet, Within
 
@@ -42,15 +43,21 @@ class PaperRelease:
 
 
 def run(
-    data: UserDataset,
+    data: UserDataset | Engine,
     problem: Problem,
     plan: Plan,
     *,
     random_state: int | np.random.Generator | None = None,
     allow_exponential: bool = False,
     progress: bool = True,
+    channel: Channel | None = None,
+    engine: Callable[[UserDataset], Engine] = LocalEngine,
 ) -> PaperRelease:
     """Carry out ``plan`` on data.
+
+    Releases go through ``channel``, whose budget may have paid for others before; by default one of their own.
+    ``engine`` is made for rows of this process; an engine may stand for data whose rows are elsewhere, as long as
+    nothing needs blocks of users or single ones.
 
     θ̂ starts at the problem's public starting point. After ⊥ the algorithm continues from the previous release, which is
     public, and the ⊥ has been paid for like any other answer. Every centre is projected onto the set before it is used.
@@ -58,21 +65,25 @@ def run(
     **Formal guarantee.** (ε, δ)-DP for the user under the plan's relation, for every dataset
     (docs/proofs/algorithms.md, Theorem 3). ``random_state`` makes the result reproducible and voids the guarantee.
     """
-    if problem.dimension != plan.dimension or data.n_features != problem.model.features.center.size:
+    if problem.dimension != plan.dimension or data.n_features != problem.model.n_features:
         raise ValueError(f"the plan is for {plan.dimension} coefficients, the data has {data.n_features} features")
     if plan.settings.adjacency == "replace" and data.n_users != plan.n_users:
         raise ValueError(f"the plan is for {plan.n_users} users, the data has {data.n_users}")
     for stage in plan.stages:
         for step in stage.steps:
+            if not isinstance(data, UserDataset) and (stage.parallel or not isinstance(step.release, CappedShare)):
+                raise ValueError(f"{plan.algorithm} needs the users one by one: it works on rows of this process only")
             if not isinstance(step.release, CappedShare):
                 refuse_large_search(step.release, allow_exponential)
-    noise = noise_from(random_state)
-    runner = _Runner(problem, plan, noise, allow_exponential, progress)
+    settings = plan.settings
+    if channel is None:
+        budget = Budget(settings.epsilon, settings.delta, settings.adjacency, settings.gdp)
+        channel = Channel(budget, noise_from(random_state))
+    runner = _Runner(problem, plan, channel, engine, allow_exponential, progress)
     theta = problem.start
     for stage in plan.stages:
         theta = runner.stage(data, stage, theta)
     cost = total(plan.event)
-    settings = plan.settings
     guarantee = Guarantee(
         settings.epsilon,
         settings.delta,
@@ -80,7 +91,7 @@ def run(
         settings.adjacency,
         cost.gdp if settings.release == "capped" else None,
         plan.n_users,
-        noise.reproducible,
+        channel.noise.reproducible,
     )
     diagnostics = tuple(runner.diagnostics)
     return PaperRelease(theta, tuple(runner.points), tuple(runner.sigmas), plan, guarantee, diagnostics)
@@ -90,27 +101,28 @@ def run(
 class _Runner:
     problem: Problem
     plan: Plan
-    noise: Noise
+    channel: Channel
+    engine: Callable[[UserDataset], Engine]
     allow_exponential: bool
     progress: bool
     points: list[Floats | None] = field(default_factory=list)
     sigmas: list[float] = field(default_factory=list)
     diagnostics: list[str] = field(default_factory=list)
 
-    def stage(self, data: UserDataset, stage: Stage, theta: Floats) -> Floats:
+    def stage(self, data: UserDataset | Engine, stage: Stage, theta: Floats) -> Floats:
         domain = self.problem.domain
         center = domain.project(theta)
         if np.isfinite(stage.radius):
             domain = Within(domain, Ball(center, stage.radius))
-        if stage.parallel:
-            parts = assign_slots(
-                data, [step.slots for step in stage.steps], self.plan.n_users, self.adjacency, self.noise
-            )
-        else:
-            parts = [data] * len(stage.steps)
+        budgets = [self.channel.budget] * len(stage.steps)
+        parts = [data] * len(stage.steps)
+        if stage.parallel and isinstance(data, UserDataset):
+            slots = [step.slots for step in stage.steps]
+            parts = [*assign_slots(data, slots, self.plan.n_users, self.adjacency, self.channel.noise)]
+            budgets = self.disjoint(stage)
         proposals: list[Floats] = []
-        for step, part in zip(stage.steps, parts, strict=True):
-            released = self.release(part, step, domain, center)
+        for step, part, budget in zip(stage.steps, parts, budgets, strict=True):
+            released = self.release(part, step, domain, center, Channel(budget, self.channel.noise))
             self.points.append(released)
             if released is None:
                 continue
@@ -122,9 +134,25 @@ class _Runner:
             center = domain.project(released)
         return center
 
-    def release(self, data: UserDataset, step: Step, domain: ConvexSet, center: Floats) -> Floats | None:
+    def disjoint(self, stage: Stage) -> list[Budget]:
+        """Charge a stage on disjoint blocks of users once, as the joint release it is, and give every block its own."""
+        gdp, steps = total(stage.event).gdp, stage.steps
+        if gdp:
+            label = f"{steps[0].label} to {len(steps)}, each on its own users" if len(steps) > 1 else steps[0].label
+            self.channel.budget.charge(gdp, label, len(steps) * self.plan.dimension)
+        budget = self.channel.budget
+        return [
+            Budget(budget.epsilon, budget.delta, self.adjacency, step.release.gdp)
+            if isinstance(step.release, CappedShare)
+            else budget
+            for step in steps
+        ]
+
+    def release(
+        self, data: UserDataset | Engine, step: Step, domain: ConvexSet, center: Floats, channel: Channel
+    ) -> Floats | None:
         model, weight, middle = self.problem.around(center, step.regularization, tangent=step.tangent)
-        if not isinstance(step.release, CappedShare):
+        if isinstance(data, UserDataset) and not isinstance(step.release, CappedShare):
             inside = Within(domain, Ball(center, step.ball)) if np.isfinite(step.ball) else domain
             found = deletion_minimizer(
                 data,
@@ -134,16 +162,19 @@ class _Runner:
                 inside,
                 center,
                 step.release,
-                self.noise,
+                channel.noise,
                 self.allow_exponential,
                 self.progress,
             )
-            self.sigmas.append(step.sigma)
+            self.sigmas.append(found.plan.sigma)
             skipped = "certified" if found.diagnostics.certified else f"searched, deleted {found.diagnostics.deleted}"
             self.diagnostics.append(f"{step.label}: {skipped}")
             return found.value
-        engine = LocalEngine(data)
-        budget = Budget(self.plan.settings.epsilon, self.plan.settings.delta, self.adjacency, step.release.gdp)
+        if not isinstance(step.release, CappedShare):
+            raise ValueError(f"{step.label} needs the users one by one")
+        if isinstance(data, UserDataset):
+            data = self.engine(data if data.n_users else _nobody(data))
+        common = self.problem.common
         capped = plan_on_set(
             model,
             step.n_users,
@@ -153,15 +184,11 @@ class _Runner:
             gdp=step.release.gdp,
             center=middle,
             domain=domain,
-            rounding=engine.rounding,
+            rounding=data.rounding,
+            common=common,
         )
-        channel = Channel(budget, self.noise)
-        if data.n_users == 0:  # an empty random block under add/remove: the minimizer is the centre
-            self.sigmas.append(capped.sigma)
-            self.diagnostics.append(f"{step.label}: no users")
-            return channel.release(domain.project(middle), capped.sensitivity, capped.gdp, step.label)
         value, solution = constrained_minimizer(
-            engine, model, middle, domain, capped, step.n_users, channel, step.label
+            data, model, middle, domain, capped, step.n_users, channel, step.label, common
         )
         self.sigmas.append(capped.sigma)
         self.diagnostics.append(f"{step.label}: {solution.capped} capped, {solution.steps} steps")
@@ -170,3 +197,9 @@ class _Runner:
     @property
     def adjacency(self) -> Adjacency:
         return self.plan.settings.adjacency
+
+
+def _nobody(data: UserDataset) -> UserDataset:
+    """An empty random block under add/remove, as one user without rows: its loss is 0, nothing else changes."""
+    features, target, _ = data.arrays()
+    return UserDataset((UserBlock(features, target, np.zeros(2, dtype=np.int64)),), (None,), data.columns)

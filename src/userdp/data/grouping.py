@@ -73,10 +73,14 @@ def in_user_order(
     rows, values = np.empty(features.shape, features.dtype), np.empty_like(target)
     threads = os.cpu_count() or 1
     cuts = np.linspace(0, len(codes), threads + 1).astype(np.int64)
+
+    def copy(start: int, stop: int) -> None:
+        for source, copied in ((features, rows), (target, values)):
+            # Numbers of rows are never out of range; saying so spares a buffer.
+            np.take(source, sources[start:stop], axis=0, out=copied[start:stop], mode="clip")
+
     with ThreadPoolExecutor(threads) as pool:
-        for done in [
-            pool.submit(_gather, features, target, sources[a:b], rows[a:b], values[a:b]) for a, b in pairwise(cuts)
-        ]:
+        for done in [pool.submit(copy, *cut) for cut in pairwise(cuts)]:
             done.result()
     return rows, values
 
@@ -87,11 +91,3 @@ def _sources(codes: NDArray[np.int64], free: NDArray[np.int64], out: NDArray[np.
     for j in range(len(codes)):
         out[free[codes[j]]] = j
         free[codes[j]] += 1
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _gather(features: Rows, target: Floats, sources: NDArray[np.int64], rows: Rows, values: Floats) -> None:
-    for j in range(len(sources)):
-        for i in range(features.shape[1]):  # a slice would do, and take two seconds to compile
-            rows[j, i] = features[sources[j], i]
-        values[j] = target[sources[j]]

@@ -39,7 +39,7 @@ def split_columns(
     special = [name for name in (user, target) if name is not None]
     table = read_table(path, None if features is None else [*features, *special])
     _check_columns(table.column_names, special, Path(path))
-    names = [name for name in (features or table.column_names) if name not in special]
+    names = [name for name in (features or data_columns(table.schema)) if name not in special]
     if not names:
         raise DataError(f"{path} has no feature columns besides {', '.join(map(repr, special))}")
     return (
@@ -47,6 +47,12 @@ def split_columns(
         None if target is None else table.column(target),
         None if user is None else table.column(user),
     )
+
+
+def data_columns(schema: pa.Schema) -> list[str]:
+    """All columns but those that pandas or Dask wrote as the index of a DataFrame."""
+    index = (schema.pandas_metadata or {}).get("index_columns", [])
+    return [name for name in schema.names if name not in index]
 
 
 def _check_columns(present: Sequence[str], wanted: Sequence[str] | None, path: Path) -> None:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
 from userdp.data.blocks import Floats, Rows, UserBlock
+from userdp.data.loading import data_columns
 from userdp.data.tables import DataError
 
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -100,7 +100,7 @@ class Source:
         if not files:
             raise DataError(f"no rows in {path}")
         special = [name for name in (user, target) if name is not None]
-        columns = [name for name in (features or schemas[0].names) if name not in special]
+        columns = [name for name in (features or data_columns(schemas[0])) if name not in special]
         if not columns:
             raise DataError(f"{path} has no feature columns besides {', '.join(map(repr, special))}")
         for file, schema in zip(files, schemas):
@@ -149,6 +149,8 @@ def group_by_user(
     DuckDB finds each user's first row, joins and sorts, spilling to ``scratch`` beyond its share of ``memory_limit``;
     what comes out is written as plain rows of ``source.dtype``, checked on the way.
     """
+    import duckdb  # here and below: a tenth of the time to import the library, for those who need it
+
     limit = max(parse_bytes(memory_limit) - _BASE, _LEAST)
     parent = Path(scratch) if scratch is not None else Path(tempfile.gettempdir())
     if not parent.is_dir():
@@ -169,6 +171,8 @@ def group_by_user(
 
 def _readable(error: Exception, memory_limit: int | str, parent: Path) -> DataError:
     """What went wrong in the database, on the way out of it, or on the disk, and what to do about it."""
+    import duckdb
+
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if full or re.search("no space|disk full|temp_directory_size", str(error), re.IGNORECASE):
@@ -186,6 +190,8 @@ def _group(source: Source, folder: Path, limit: int) -> tuple[StoredBlock, list[
 
     One sort of everything would do, but wide rows make it take far more memory than it was given.
     """
+    import duckdb
+
     width = 8 * (len(source.columns) + 3)
     settings: dict[str, Any] = {
         "memory_limit": f"{limit // 10**6}MB",

@@ -15,15 +15,24 @@ Kernel = Callable[..., Sums]
 
 
 class Engine(Protocol):
-    """Sum over users, wherever their rows are."""
+    """Sum over users, wherever their rows are.
+
+    ``columns`` names the features; ``remote`` says that one number a user is too much to bring here.
+    """
 
     n_users: int
+    columns: tuple[str, ...]
+    remote: bool
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
 
     def sum(self, kernel: Kernel, *arguments: Any) -> Sums:
         """Σ over blocks of ``kernel(block, *arguments)``, added in a fixed order: equal inputs give equal bits."""
 
     def each(self, kernel: Callable[..., Floats], *arguments: Any) -> Floats:
-        """One entry a user, in user order; for diagnostics and tests, where n numbers may leave the workers."""
+        """Results of chunks one after another, in user order; for diagnostics and small things."""
 
     @property
     def rounding(self) -> float:

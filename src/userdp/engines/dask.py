@@ -11,62 +11,69 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dask
 import dask.dataframe
 import numpy as np
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet
-from distributed import Client, Future, LocalCluster, futures_of
+from distributed import Client, Future, LocalCluster, as_completed, default_client, futures_of
 from distributed.client import FutureCancelledError
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker
 from distributed.shuffle._exceptions import P2POutOfDiskError
 
 from userdp.data import DataError, UserDataset
-from userdp.data.store import Source, is_number
+from userdp.data.store import Source
 from userdp.engines.base import Floats, Kernel, Sums
 from userdp.engines.local import CompensatedSum, LocalEngine, rounding_of
+from userdp.engines.partitions import (
+    BLOCK_BYTES,
+    Columns,
+    empty_frame,
+    grouped,
+    id_kind,
+    pieces,
+    prepare,
+    read,
+    typed,
+)
+
+# Called after each piece of work: what it was, and how many pieces there are.
+Progress = Callable[[str, int], None]
 
 CHUNK_ROWS, CHUNK_USERS = 8192, 4096
 # How long a scheduler may take to answer.
 CONNECT_SECONDS = 10
 # Blocks' results merged by one task.
 _FAN_IN = 8
-# Bytes of rows in a block, about: a worker holds several, and moves one at a time.
-_BLOCK_BYTES = 128 * 10**6
 # How often a sum is asked for again when its blocks were lost together with the worker that held them.
 _ATTEMPTS = 4
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Which columns of a table are what."""
-
-    user: str
-    target: str | None
-    features: tuple[str, ...]
 
 
 class DaskEngine:
     """Runs kernels where the rows are. Make one with ``from_parquet``, ``from_dataframe`` or ``from_dataset``.
 
-    ``client`` is a ``distributed.Client``, a scheduler's address, or None for two worker processes on this machine.
-    Use it in a ``with`` statement, or ``close`` it, to stop what it started.
+    ``client`` is a ``distributed.Client``, a scheduler's address, or None for the client in use, else two worker
+    processes on this machine. Use it in a ``with`` statement, or ``close`` it, to stop what it started.
     """
 
-    def __init__(self, make: Callable[[Client], list[Future]], columns: Sequence[str], client: Any = None) -> None:
+    remote = True
+
+    def __init__(
+        self,
+        make: Callable[[Client, Progress], list[Future]],
+        columns: Sequence[str],
+        client: Any = None,
+        progress: Progress | None = None,
+    ) -> None:
         self.client, self._owned = _connect(client)
         self.columns = tuple(columns)
-        self._make = make
+        self._make, show = make, progress or _silent
         try:
-            with _readable_errors():
-                self._blocks = make(self.client)
-                counts = self.client.gather([self.client.submit(_count, block, pure=False) for block in self._blocks])
+            with _readable_errors(self.client):
+                self._blocks = make(self.client, show)
+                counts = _gathered(self.client, _count, self._blocks, "shuffling by user", show)
         except BaseException:
             self.close()
             raise
@@ -95,14 +102,15 @@ class DaskEngine:
         features: Sequence[str] | None = None,
         client: Any = None,
         blocks: int | None = None,
+        progress: Progress | None = None,
     ) -> DaskEngine:
         """A Parquet file or folder, read by the workers (they must see the same path)."""
         source = Source.of(path, user, target, features)
         columns = Columns(user, target, source.columns)
-        pieces = [piece for file in source.files for piece in _pieces(file)]
-        parts = [dask.delayed(_read)(file, groups, columns) for file, groups, _ in pieces]
-        size = sum(bytes_ for _, _, bytes_ in pieces)
-        return cls._shuffled(parts, columns, source.dtype, client, blocks, size)
+        found = [piece for file in source.files for piece in pieces(file)]
+        parts = [dask.delayed(read)(file, groups, columns) for file, groups, _ in found]
+        size = sum(bytes_ for _, _, bytes_ in found)
+        return cls._shuffled(parts, columns, source.dtype, client, blocks, size, progress)
 
     @classmethod
     def from_dataframe(
@@ -114,6 +122,7 @@ class DaskEngine:
         features: Sequence[str] | None = None,
         client: Any = None,
         blocks: int | None = None,
+        progress: Progress | None = None,
     ) -> DaskEngine:
         """A Dask DataFrame."""
         special = [name for name in (user, target) if name is not None]
@@ -127,13 +136,20 @@ class DaskEngine:
             raise DataError(f"the DataFrame has no feature columns besides {', '.join(map(repr, special))}")
         dtypes = [frame.dtypes[name] for name in names]
         dtype = np.dtype(np.float32 if all(kind == np.float32 for kind in dtypes) else np.float64)
-        return cls._shuffled(frame.to_delayed(), Columns(user, target, names), dtype, client, blocks, None)
+        return cls._shuffled(frame.to_delayed(), Columns(user, target, names), dtype, client, blocks, None, progress)
 
     @classmethod
-    def from_dataset(cls, dataset: UserDataset, *, client: Any = None, blocks: int | None = None) -> DaskEngine:
+    def from_dataset(
+        cls,
+        dataset: UserDataset,
+        *,
+        client: Any = None,
+        blocks: int | None = None,
+        progress: Progress | None = None,
+    ) -> DaskEngine:
         """Data this process holds, cut into blocks and sent to the workers; kept here to be sent again."""
 
-        def make(connected: Client) -> list[Future]:
+        def make(connected: Client, _: Progress) -> list[Future]:
             count = blocks or 2 * _workers(connected)
             rows = -(-dataset.n_rows // count) or 1
             cut = [
@@ -143,19 +159,25 @@ class DaskEngine:
             ]
             return list(connected.scatter(cut, hash=False))
 
-        return cls(make, dataset.columns, client)
+        return cls(make, dataset.columns, client, progress)
 
     @classmethod
     def _shuffled(
-        cls, parts: list[Any], columns: Columns, dtype: np.dtype[Any], client: Any, blocks: int | None, size: int | None
+        cls,
+        parts: list[Any],
+        columns: Columns,
+        dtype: np.dtype[Any],
+        client: Any,
+        blocks: int | None,
+        size: int | None,
+        progress: Progress | None,
     ) -> DaskEngine:
-        def make(connected: Client) -> list[Future]:
-            count = blocks or max(2 * _workers(connected), -(-size // _BLOCK_BYTES) if size else len(parts))
-            prepared = [
-                dask.delayed(_prepare)(part, number, columns, dtype, count) for number, part in enumerate(parts)
-            ]
-            prepared = connected.persist(prepared)
-            kinds = connected.gather([connected.submit(_id_kind, part, pure=False) for part in _futures(prepared)])
+        def make(connected: Client, show: Progress) -> list[Future]:
+            count = blocks or max(2 * _workers(connected), -(-size // BLOCK_BYTES) if size else len(parts))
+            prepared = connected.persist(
+                [dask.delayed(prepare)(part, number, columns, dtype, count) for number, part in enumerate(parts)]
+            )
+            kinds = _gathered(connected, id_kind, _futures(prepared), "reading", show)
             known = sorted({kind for kind in kinds if kind})
             if len(known) > 1:
                 raise DataError(
@@ -164,14 +186,14 @@ class DaskEngine:
                 )
             if not known:
                 return []
-            empty = _empty(columns, dtype, known[0])
-            typed = [dask.delayed(_typed)(part, empty) for part in prepared]
-            frame = dask.dataframe.from_delayed(typed, meta=empty, verify_meta=False)
+            empty = empty_frame(columns, dtype, known[0])
+            alike = [dask.delayed(typed)(part, empty) for part in prepared]
+            frame = dask.dataframe.from_delayed(alike, meta=empty, verify_meta=False)
             shuffled = frame.shuffle("_block", npartitions=count, shuffle_method="p2p")
-            made = [dask.delayed(_group)(part, columns) for part in shuffled.to_delayed()]
+            made = [dask.delayed(grouped)(part, columns) for part in shuffled.to_delayed()]
             return _futures(connected.persist(made))
 
-        return cls(make, columns.features, client)
+        return cls(make, columns.features, client, progress)
 
     def sum(self, kernel: Kernel, *arguments: Any) -> Sums:
         """Σ over blocks of ``kernel(chunk, *arguments)``."""
@@ -214,12 +236,13 @@ class DaskEngine:
         return self.client.submit(task, *arguments, pure=False)
 
     def _recovering(self, ask: Callable[[], Any]) -> Any:
-        with _readable_errors():
+        with _readable_errors(self.client):
             for _ in range(_ATTEMPTS - 1):
                 try:
                     return ask()
                 except FutureCancelledError:  # blocks that were sent, not computed, died with their worker
-                    self._blocks = self._make(self.client)
+                    _check_running(self.client)
+                    self._blocks = self._make(self.client, _silent)
             return ask()
 
 
@@ -230,7 +253,13 @@ def _connect(client: Any) -> tuple[Client, bool]:
             raise DataError(f"the Dask client is {client.status}: connect it to a running scheduler first")
         return client, False
     if client is None:
-        cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL)
+        try:
+            return default_client(), False
+        except ValueError:  # none is in use
+            pass
+        cluster = LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL
+        )
         return Client(cluster), True
     try:
         return Client(client, timeout=CONNECT_SECONDS), True
@@ -244,8 +273,31 @@ def _workers(client: Client) -> int:
     return max(len(client.scheduler_info(n_workers=-1)["workers"]), 1)
 
 
+def _silent(text: str, total: int) -> None:
+    """No progress is shown."""
+
+
+def _gathered(
+    client: Client, task: Callable[[Any], Any], parts: Sequence[Future], text: str, show: Progress
+) -> list[Any]:
+    """Small results of a task on every part, reported as they come in."""
+    futures = [client.submit(task, part, pure=False) for part in parts]
+    for done in as_completed(futures):
+        if done.status != "finished":
+            break  # gather says why
+        show(text, len(futures))
+    return list(client.gather(futures))
+
+
+def _check_running(client: Client) -> None:
+    if client.status != "running":
+        raise DataError(
+            f"the Dask scheduler at {client.scheduler.address} went away in the middle: nothing was released"
+        )
+
+
 @contextmanager
-def _readable_errors() -> Iterator[None]:
+def _readable_errors(client: Client) -> Iterator[None]:
     """Failures of the cluster as one line; nothing has been released when they occur."""
     try:
         yield
@@ -266,112 +318,6 @@ def _futures(persisted: Sequence[Any]) -> list[Future]:
 
 
 # What runs on the workers.
-
-
-def _pieces(file: str) -> list[tuple[str, list[int], int]]:
-    """Row groups of a file, gathered to pieces of about a block."""
-    metadata = pyarrow.parquet.read_metadata(file)
-    pieces: list[tuple[str, list[int], int]] = []
-    groups, size = [], 0
-    for group in range(metadata.num_row_groups):
-        groups.append(group)
-        size += metadata.row_group(group).total_byte_size
-        if size >= _BLOCK_BYTES or group == metadata.num_row_groups - 1:
-            pieces.append((file, groups, size))
-            groups, size = [], 0
-    return pieces
-
-
-def _read(file: str, groups: list[int], columns: Columns) -> pd.DataFrame:
-    names = [*columns.features, columns.user, *([columns.target] if columns.target else [])]
-    try:
-        table = pyarrow.parquet.ParquetFile(file).read_row_groups(groups, columns=names)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"cannot read {file}: {str(error).splitlines()[0]}") from None
-    return table.to_pandas(types_mapper=pd.ArrowDtype if _is_text(table.schema.field(columns.user).type) else None)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _prepare(part: pd.DataFrame, number: int, columns: Columns, dtype: np.dtype[Any], blocks: int) -> pa.Table:
-    """Check one partition; add the block each row goes to and its place in the whole."""
-    names = [columns.user, *([columns.target] if columns.target else []), *columns.features]
-    for name in names:
-        if name not in part.columns:
-            raise DataError(
-                f"no column {name!r} in partition {number}; it has {', '.join(map(repr, part.columns[:12]))}"
-            )
-    if not len(part):
-        return pa.table({})
-    ids = pa.array(part[columns.user], from_pandas=True)
-    if ids.null_count:
-        raise DataError(f"groups has {ids.null_count} missing user ids in partition {number}: drop those rows")
-    if pa.types.is_dictionary(ids.type):
-        ids = ids.dictionary_decode()
-    if isinstance(ids, pa.ChunkedArray):
-        ids = ids.combine_chunks()
-    if pa.types.is_integer(ids.type):
-        ids = ids.cast(pa.int64())
-    elif _is_text(ids.type):
-        ids = ids.cast(pa.large_string())
-    else:
-        raise DataError(
-            f"user ids must be integers or text, column {columns.user!r} is {ids.type} in partition {number}"
-        )
-    hashed = pd.util.hash_array(ids.to_numpy(zero_copy_only=False), categorize=False)
-    place = np.int64(number) * 2**40 + np.arange(len(part))
-    table = {"_block": (hashed % np.uint64(blocks)).astype(np.int64), "_place": place, "_user": ids}
-    table["_target"] = (
-        np.zeros(len(part)) if columns.target is None else _numbers(part, columns.target, number, "float64")
-    )
-    for i, name in enumerate(columns.features):
-        table[f"f{i}"] = _numbers(part, name, number, dtype)
-    return pa.table(table)
-
-
-def _numbers(part: pd.DataFrame, name: str, number: int, dtype: Any) -> Any:
-    kind = pa.array(part[name].iloc[:0], from_pandas=True).type
-    if not is_number(kind):
-        raise DataError(
-            f"column {name!r} is not numeric (type {kind}) in partition {number}: encode it as numbers first"
-        )
-    values = part[name].to_numpy(dtype=dtype, na_value=np.nan)
-    bad = int(np.count_nonzero(~np.isfinite(values)))
-    if bad:
-        raise DataError(
-            f"missing or infinite values in column {name!r} ({bad}) of partition {number}: fill or drop them"
-        )
-    return values
-
-
-def _id_kind(part: pa.Table) -> str:
-    return str(part.schema.field("_user").type) if part.num_rows else ""
-
-
-def _empty(columns: Columns, dtype: np.dtype[Any], ids: str) -> pd.DataFrame:
-    """A table without rows, with the types every partition has."""
-    frame = {"_block": np.empty(0, np.int64), "_place": np.empty(0, np.int64)}
-    users = (
-        pd.Series(np.empty(0, np.int64)) if ids == "int64" else pd.Series([], dtype=pd.ArrowDtype(pa.large_string()))
-    )
-    numbers = {"_target": np.empty(0)} | {f"f{i}": np.empty(0, dtype) for i in range(len(columns.features))}
-    return pd.DataFrame(frame | {"_user": users} | numbers)
-
-
-def _typed(part: pa.Table, empty: pd.DataFrame) -> pd.DataFrame:
-    return part.to_pandas().astype(empty.dtypes.to_dict()) if part.num_rows else empty
-
-
-def _group(part: pd.DataFrame, columns: Columns) -> UserDataset | None:
-    """A block of whole users; rows in their original order, so that a user's numbers are the local engine's bits."""
-    if not len(part):
-        return None
-    part = part.sort_values("_place", kind="stable")
-    matrix = np.column_stack([part[f"f{i}"].to_numpy() for i in range(len(columns.features))])
-    data = UserDataset.from_arrays(matrix, part["_target"].to_numpy(), part["_user"].to_numpy())
-    return UserDataset(data.blocks, tuple(range(data.n_users)), columns.features)
 
 
 def _count(block: UserDataset | None) -> int:

@@ -35,13 +35,18 @@ class LocalEngine:
     chunk_users: int = 4096
 
     def __post_init__(self) -> None:
-        self.n_users = self.dataset.n_users
+        self.n_users, self.columns, self.remote = self.dataset.n_users, self.dataset.columns, False
         self._blas = _blas()
         self._pool = ThreadPoolExecutor(max(self.threads - 1, 1), "userdp")
         rows = max(min(self.chunk_rows, CHUNK_NUMBERS // max(self.dataset.n_features, 1)), 1)
         self._chunks = [
             (block, start, stop) for block in self.dataset.blocks for start, stop in block.cuts(rows, self.chunk_users)
         ]
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return len(self.columns)
 
     @property
     def rounding(self) -> float:
@@ -58,7 +63,7 @@ class LocalEngine:
         return total.result()
 
     def each(self, kernel: Callable[..., Floats], *arguments: Any) -> Floats:
-        """Concatenated results of ``kernel(chunk, *arguments)``, one entry a user."""
+        """Concatenated results of ``kernel(chunk, *arguments)``."""
         parts: list[Floats] = []
         self.run(kernel, arguments, parts.append)
         return np.concatenate(parts)

@@ -3,42 +3,41 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from userdp.accounting import Guarantee
-from userdp.algorithms.fit import DEFAULT_ALGORITHM
+from userdp.algorithms.fit import Data
 from userdp.algorithms.release import LinearRelease, Release
-from userdp.data import DataError, UserDataset
+from userdp.algorithms.settings import DEFAULT_ALGORITHM, FitSettings
+from userdp.data import DataError
 from userdp.data.tables import feature_matrix, plain_array
+from userdp.estimators.source import holds_rows, opened
 from userdp.losses.base import Floats
 
 AnyRelease = TypeVar("AnyRelease", bound=Release)
 
 
 class PrivateModel(BaseEstimator):  # type: ignore[misc]
-    """Common part of all estimators: the dataset, the settings of a fit, its guarantee."""
+    """Common part of all estimators: the rows, the settings of a fit, its guarantee."""
 
     privacy_: Guarantee
     release_: Any
     diagnostics_: dict[str, Any]
     n_features_in_: int
 
-    def _dataset(self, X: Any, target: Floats | None, groups: Any) -> UserDataset:
-        """Rows grouped by user; raises on bad input before anything is spent."""
-        dataset = UserDataset.from_arrays(X, target, groups)
-        if dataset.n_users < 2:
-            raise DataError(
-                f"user-level privacy needs at least 2 users, got {dataset.n_users} (n_samples = {dataset.n_rows}): "
-                "check the user ids"
-            )
-        return dataset
+    def _rows(self, X: Any, y: Any, groups: Any, *, target: bool = True) -> AbstractContextManager[Data]:
+        """Rows grouped by user, here or on a cluster; raises on bad input before anything is spent."""
+        FitSettings(**self._settings(X, groups))  # bad choices are refused before a row is read
+        return opened(self.engine, X, y, groups, target=target, verbose=self.verbose)
 
-    def _settings(self, groups: Any) -> dict[str, Any]:
+    def _settings(self, X: Any, groups: Any) -> dict[str, Any]:
         """The parameters that every fit takes."""
         own = self.get_params(deep=False)
         names = (
@@ -57,20 +56,23 @@ class PrivateModel(BaseEstimator):  # type: ignore[misc]
             "random_state",
             "verbose",
         )
-        return {name: own[name] for name in names if name in own} | {"unit": "row" if groups is None else "user"}
+        unit = "row" if groups is None and not holds_rows(X) else "user"
+        return {name: own[name] for name in names if name in own} | {"unit": unit}
 
-    def _keep(self, X: Any, release: AnyRelease, diagnostics: dict[str, Any]) -> AnyRelease:
+    def _keep(self, X: Any, data: Data, release: AnyRelease, diagnostics: dict[str, Any]) -> AnyRelease:
         """Attributes that every fit leaves behind."""
-        validate_data(self, X, reset=True, skip_check_array=True)
+        validate_data(self, _head(data) if holds_rows(X) else X, reset=True, skip_check_array=True)
         self.release_ = release
         self.privacy_ = release.guarantee
         self.diagnostics_ = diagnostics
         return release
 
     def __getstate__(self) -> dict[str, Any]:
-        """Diagnostics depend on the data without protection: they never leave the process."""
+        """Diagnostics depend on the data without protection: they never leave the process; nor does a connection."""
         state = dict(super().__getstate__())
         state.pop("diagnostics_", None)
+        if not isinstance(self.engine, str):
+            state["engine"] = "local"
         return state
 
     def __sklearn_tags__(self) -> Any:
@@ -86,16 +88,22 @@ class PrivateModel(BaseEstimator):  # type: ignore[misc]
 class PrivateLinearModel(PrivateModel):
     """Common part of the linear estimators; subclasses name the loss and translate targets and predictions.
 
-    Parameters of all of them; see ``userdp.algorithms.fit.FitSettings``:
+    Parameters of all of them; see ``userdp.algorithms.settings.FitSettings``:
 
     - ``epsilon``, ``delta``: the guarantee; ``adjacency``: "replace" (one person's data is replaced) or "add-remove".
-    - ``algorithm``: "auto".
+    - ``algorithm``: "auto", or one of the paper's ("phased-erm", "phased-sco", "strongly-convex-erm",
+      "strongly-convex-sco", "output-perturbation"), which are there to be compared with.
     - ``force_cap``: how hard a user may pull on the model; None: learnt privately.
     - ``fit_intercept``; ``l2``: strength of (l2/2)‖w‖² on coefficients in private units.
     - ``weighting``: "users" (each counts once) or "rows"; ``max_rows_per_user``: sample users with more rows.
     - ``center``: public coefficients to start from and shrink towards, the intercept last (last year's model).
     - ``feature_bounds``: public (low, high) of the features, if known; saves the budget for learning their units.
     - ``random_state``: reproducible and *not private*; ``verbose``: a progress bar.
+    - ``engine``: "local", or where the rows are added up: "dask" (the Dask client in use, else two processes of this
+      machine), a scheduler's address, a ``distributed.Client``.
+
+    ``fit`` takes arrays, DataFrames and Arrow tables; a ``UserDataset``, which may lie on disk, without ``y`` and
+    ``groups``; a Parquet file or folder, or a Dask DataFrame, with ``y`` and ``groups`` naming columns.
 
     After ``fit``: ``coef_``, ``intercept_``; ``privacy_`` (the guarantee); ``release_`` (all that may be published);
     ``diagnostics_`` (data-dependent, not private).
@@ -122,6 +130,7 @@ class PrivateLinearModel(PrivateModel):
         feature_bounds: Any = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
+        engine: Any = "local",
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -137,6 +146,7 @@ class PrivateLinearModel(PrivateModel):
         self.feature_bounds = feature_bounds
         self.random_state = random_state
         self.verbose = verbose
+        self.engine = engine
 
     def _linear_predictor(self, X: Any) -> Floats:
         """⟨coef, x⟩ + intercept: one number a row, or one a class."""
@@ -144,6 +154,13 @@ class PrivateLinearModel(PrivateModel):
         features, _ = feature_matrix(X)
         validate_data(self, X, reset=False, skip_check_array=True)
         return self.release_.predictions(features)
+
+
+def _head(data: Data) -> Any:
+    """A table without rows that has the columns of the data; without names where these were made up."""
+    if data.columns == tuple(f"x{j}" for j in range(data.n_features)):
+        return np.empty((0, data.n_features))
+    return pa.table({name: np.empty(0) for name in data.columns})
 
 
 def column(y: Any, estimator: PrivateModel) -> Any:

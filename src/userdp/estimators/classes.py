@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -9,15 +11,75 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from userdp.data import DataError
+from userdp.algorithms.fit import Data
+from userdp.algorithms.settings import DEFAULT_ALGORITHM, FitSettings
+from userdp.data import DataError, UserDataset
+from userdp.engines import LocalEngine, distinct_targets
 from userdp.estimators.base import PrivateLinearModel, column
+from userdp.estimators.source import holds_rows
 from userdp.losses.base import Floats
 
 
 class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
-    """A linear model with a decision function for each class, or one for two classes."""
+    """A linear model with a decision function for each class, or one for two classes.
+
+    ``classes`` declares the labels; None takes those of the data as public. Declared classes need not all occur, and
+    nothing about the set of labels is learnt from the data.
+    """
 
     classes_: NDArray[Any]
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        *,
+        classes: Any = None,
+        adjacency: str = "replace",
+        n_users: int | None = None,
+        algorithm: str = DEFAULT_ALGORITHM,
+        force_cap: float | None = None,
+        fit_intercept: bool = True,
+        l2: float = 0.0,
+        weighting: str = "users",
+        max_rows_per_user: int | None = None,
+        center: Any = None,
+        feature_bounds: Any = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool = False,
+        engine: Any = "local",
+    ) -> None:
+        super().__init__(
+            epsilon,
+            delta,
+            adjacency=adjacency,
+            n_users=n_users,
+            algorithm=algorithm,
+            force_cap=force_cap,
+            fit_intercept=fit_intercept,
+            l2=l2,
+            weighting=weighting,
+            max_rows_per_user=max_rows_per_user,
+            center=center,
+            feature_bounds=feature_bounds,
+            random_state=random_state,
+            verbose=verbose,
+            engine=engine,
+        )
+        self.classes = classes
+
+    def _declared(self) -> NDArray[Any] | None:
+        """The declared classes in increasing order; bad declarations are refused before a row is read."""
+        if self.classes is None:
+            return None
+        try:
+            classes = np.unique(np.asarray(self.classes))
+        except TypeError:
+            raise ValueError(f"classes must be labels of one kind, got {self.classes!r}") from None
+        missing = classes.dtype.kind in "fO" and any(label is None or label != label for label in classes)
+        if np.ndim(self.classes) != 1 or len(classes) != np.size(self.classes) or len(classes) < 2 or missing:
+            raise ValueError(f"classes must be a list of at least 2 different labels, got {self.classes!r}")
+        return classes
 
     def _encode(self, y: Any) -> tuple[NDArray[Any], Floats]:
         """Classes and the number of each row's class."""
@@ -26,11 +88,34 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         if missing:
             raise DataError(f"y has {missing} missing labels: drop those rows")
         check_classification_targets(labels)
+        if (declared := self._declared()) is not None:
+            known = {label: code for code, label in enumerate(declared.tolist())}
+            numbers = np.array([known.get(label, -1) for label in labels.tolist()], dtype=np.float64)
+            if np.any(numbers < 0):
+                strange = labels.tolist()[int(np.argmax(numbers < 0))]
+                raise DataError(f"y has the label {strange!r}, which is not one of the declared classes")
+            return declared, numbers
         classes, codes = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
             found = f"1 class: {classes[0]}" if len(classes) else "none: there are 0 rows"
             raise DataError(f"y must have at least 2 classes, got {found}")
         return classes, codes.astype(np.float64)
+
+    @contextmanager
+    def _classified(self, X: Any, y: Any, groups: Any) -> Iterator[tuple[Data, NDArray[Any], Floats | None]]:
+        """Rows, classes, and the targets that stand for them where these are not 0, 1, …"""
+        FitSettings(**self._settings(X, groups))
+        self._declared()
+        if not holds_rows(X):
+            classes, codes = self._encode(y)
+            with self._rows(X, codes, groups) as data:
+                yield data, classes, None
+            return
+        with self._rows(X, y, groups) as data:
+            found = distinct_targets(LocalEngine(data) if isinstance(data, UserDataset) else data)
+            classes, _ = self._encode(found)
+            labels = None if np.array_equal(classes, np.arange(len(classes))) else classes.astype(np.float64)
+            yield data, classes.astype(np.int64) if np.all(classes % 1 == 0) else classes, labels
 
     def decision_function(self, X: Any) -> Floats:
         """⟨coef, x⟩ + intercept: how much the second class is favoured, or one column a class."""

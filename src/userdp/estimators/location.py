@@ -6,8 +6,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from userdp.algorithms.fit import DEFAULT_ALGORITHM, Location, fit_location
+from userdp.algorithms.fit import Location, fit_location
 from userdp.algorithms.release import LocationRelease
+from userdp.algorithms.settings import DEFAULT_ALGORITHM
 from userdp.estimators.base import PrivateModel
 from userdp.losses.base import Floats
 
@@ -16,10 +17,12 @@ class PrivateLocation(PrivateModel):
     """Common part of ``Mean`` and ``GeometricMedian``.
 
     - ``epsilon``, ``delta``: the guarantee; ``adjacency``: "replace" (one person's data is replaced) or "add-remove".
-    - ``algorithm``: "auto"; ``force_cap``: how hard a user may pull, in private units; None: learnt privately.
+    - ``algorithm``: "auto", or one of the paper's, see ``PrivateLinearModel``.
+    - ``force_cap``: how hard a user may pull, in private units; None: learnt privately.
     - ``weighting``: "users" (each counts once) or "rows"; ``max_rows_per_user``: sample users with more rows.
     - ``center``: a public guess; ``feature_bounds``: public (low, high) of the features, if known.
     - ``random_state``: reproducible and *not private*; ``verbose``: a progress bar.
+    - ``engine``, and what ``fit`` takes: see ``PrivateLinearModel``.
 
     After ``fit``: ``location_``; ``privacy_`` (the guarantee); ``release_`` (all that may be published);
     ``diagnostics_`` (data-dependent, not private).
@@ -44,6 +47,7 @@ class PrivateLocation(PrivateModel):
         feature_bounds: Any = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
+        engine: Any = "local",
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -57,11 +61,12 @@ class PrivateLocation(PrivateModel):
         self.feature_bounds = feature_bounds
         self.random_state = random_state
         self.verbose = verbose
+        self.engine = engine
 
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
         """Fit on rows ``X`` and the user id of every row (None: each row is its own user); ``y`` is ignored."""
-        dataset = self._dataset(X, None, groups)
-        release = self._keep(X, *fit_location(dataset, self._kind, **self._settings(groups)))
+        with self._rows(X, None, groups, target=False) as data:
+            release = self._keep(X, data, *fit_location(data, self._kind, **self._settings(X, groups)))
         self.location_ = release.location
         return self
 

@@ -32,14 +32,13 @@ class LogisticRegression(PrivateClassifier):
     True
     """
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
         """Fit on rows ``X``, labels ``y`` and the user id of every row; ``groups=None``: each row is its own user."""
-        classes, codes = self._encode(y)
-        dataset, settings = self._dataset(X, codes, groups), self._settings(groups)
-        if len(classes) == 2:
-            release = self._keep(X, *fit_linear(dataset, Logistic(), **settings))
-        else:
-            release = self._keep(X, *fit_softmax(dataset, len(classes), **settings))
+        with self._classified(X, y, groups) as (data, classes, labels):
+            settings = self._settings(X, groups) | {"labels": labels}
+            two = len(classes) == 2
+            fitted = fit_linear(data, Logistic(), **settings) if two else fit_softmax(data, len(classes), **settings)
+            release = self._keep(X, data, *fitted)
         self.classes_ = classes
         self.coef_ = np.atleast_2d(release.coef)
         self.intercept_ = np.atleast_1d(release.intercept)

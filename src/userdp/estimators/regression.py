@@ -7,9 +7,11 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from userdp.algorithms.fit import DEFAULT_ALGORITHM, fit_linear
+from userdp.algorithms.fit import fit_linear
+from userdp.algorithms.settings import DEFAULT_ALGORITHM
 from userdp.data.tables import numeric_vector
 from userdp.estimators.base import PrivateLinearModel, column
+from userdp.estimators.source import holds_rows
 from userdp.losses import Huber, Loss, Pinball, Squared
 from userdp.losses.base import Floats
 
@@ -21,11 +23,13 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         """φ, in private units of the target."""
         raise NotImplementedError
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
         """Fit on rows ``X``, numbers ``y`` and the user id of every row; ``groups=None``: each row is its own user."""
         loss = self._loss()
-        dataset = self._dataset(X, numeric_vector(column(y, self), "y"), groups)
-        release = self._keep(X, *fit_linear(dataset, loss, scale_target=True, **self._settings(groups)))
+        target = y if holds_rows(X) else numeric_vector(column(y, self), "y")
+        with self._rows(X, target, groups) as data:
+            fitted = fit_linear(data, loss, scale_target=True, **self._settings(X, groups))
+            release = self._keep(X, data, *fitted)
         self.coef_ = release.coef
         self.intercept_ = release.intercept
         return self
@@ -87,6 +91,7 @@ class HuberRegressor(PrivateRegressor):
         feature_bounds: Any = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
+        engine: Any = "local",
     ) -> None:
         super().__init__(
             epsilon,
@@ -103,6 +108,7 @@ class HuberRegressor(PrivateRegressor):
             feature_bounds=feature_bounds,
             random_state=random_state,
             verbose=verbose,
+            engine=engine,
         )
         self.threshold = threshold
 
@@ -142,6 +148,7 @@ class QuantileRegressor(PrivateRegressor):
         feature_bounds: Any = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
+        engine: Any = "local",
     ) -> None:
         super().__init__(
             epsilon,
@@ -158,6 +165,7 @@ class QuantileRegressor(PrivateRegressor):
             feature_bounds=feature_bounds,
             random_state=random_state,
             verbose=verbose,
+            engine=engine,
         )
         self.quantile = quantile
 

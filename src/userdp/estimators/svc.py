@@ -29,16 +29,16 @@ class LinearSVC(PrivateClassifier):
     True
     """
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
         """Fit on rows ``X``, labels ``y`` of two classes and the user id of every row (None: each its own user)."""
-        classes, codes = self._encode(y)
-        if len(classes) > 2:
-            raise DataError(
-                "Only binary classification is supported. The type of the target is multiclass; LogisticRegression "
-                "takes any number of classes"
-            )
-        dataset = self._dataset(X, codes, groups)
-        release = self._keep(X, *fit_linear(dataset, Hinge(), **self._settings(groups)))
+        with self._classified(X, y, groups) as (data, classes, labels):
+            if len(classes) > 2:
+                raise DataError(
+                    "Only binary classification is supported. The type of the target is multiclass; LogisticRegression "
+                    "takes any number of classes"
+                )
+            fitted = fit_linear(data, Hinge(), labels=labels, **self._settings(X, groups))
+            release = self._keep(X, data, *fitted)
         self.classes_ = classes
         self.coef_ = release.coef[None, :]
         self.intercept_ = np.array([release.intercept])

@@ -51,7 +51,58 @@ class UserModel(Protocol):
         """∇h_k(θ), shape (users, dimension); the same bits whoever else is in the block."""
 
 
-class CurvedModel(UserModel, Protocol):
+class PointLosses(Protocol):
+    """The losses of a block's users, each at a point of its own, given relative to a common centre; users in order."""
+
+    @property
+    def n_users(self) -> int:
+        """Number of users."""
+
+    def select(self, users: NDArray[np.intp]) -> PointLosses:
+        """Only these users (given in increasing order)."""
+
+    def values(self, points: Floats) -> Floats:
+        """h_k(u_k)."""
+
+    def minima(self) -> Floats:
+        """Lower bounds on min h_k."""
+
+    def gradients(self, points: Floats) -> Floats:
+        """∇h_k(u_k)."""
+
+    def gradient_error(self, points: Floats) -> Floats:
+        """First-order bound on the rounding error of ``gradients``."""
+
+    def hessians(self, points: Floats) -> Floats:
+        """∇²h_k(u_k), or a value between the one-sided ones."""
+
+    def hessian_sum(self, point: Floats) -> Floats:
+        """Σ_k ∇²h_k at one point for all."""
+
+
+class ConvexModel(UserModel, Protocol):
+    """h_k(θ) with all that certified minimizers need: what every algorithm of the library accepts."""
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of the data."""
+
+    def user_losses(self, block: UserBlock, theta: Floats) -> Floats:
+        """h_k(θ), shape (users,)."""
+
+    def at_points(self, block: UserBlock, center: Floats) -> PointLosses:
+        """The losses of a block's users at points relative to ``center``."""
+
+    def gradient_scale(self, radius: float) -> tuple[float, float]:
+        """Public bound on the numbers whose rounding enters a user's gradient at ‖θ‖ ≤ radius (the gradient's own size
+        at least), and how fast it grows with the radius.
+        """
+
+    def user_smoothness(self, block: UserBlock) -> Floats:
+        """Bounds on the curvature of every h_k, shape (users,)."""
+
+
+class CurvedModel(ConvexModel, Protocol):
     """A user model that knows its curvature."""
 
     def curved_rows(self, block: UserBlock, theta: Floats) -> tuple[Floats, Floats]:

@@ -10,8 +10,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from userdp.data.blocks import UserBlock
-from userdp.losses.base import Floats
+from userdp.losses.base import Floats, PointLosses
 from userdp.losses.linear import FeatureMap
+from userdp.losses.points import mean_by_user, mean_outer_by_user, rows_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +33,24 @@ class DistanceModel:
     def __str__(self) -> str:
         return f"distance, smoothed over a width of {self.width:g} private units"
 
+    @property
+    def n_features(self) -> int:
+        """Number of columns of the data."""
+        return self.dimension
+
+    def at_points(self, block: UserBlock, center: Floats) -> PointLosses:
+        """The losses of a block's users at points relative to ``center``."""
+        return DistancePoints(self.width, center - self.features.rows(block.features), block.offsets)
+
+    def gradient_scale(self, radius: float) -> tuple[float, float]:
+        """Differences of points over the smoothing width: what their rounding does to a direction."""
+        reach = self.features.row_bound + radius
+        return 1.0 + self.dimension + 2 * reach / self.width, 2 / self.width
+
+    def user_smoothness(self, block: UserBlock) -> Floats:
+        """1/w."""
+        return np.full(block.n_users, 1 / self.width)
+
     def user_losses(self, block: UserBlock, theta: Floats) -> Floats:
         """h_k(θ), shape (users,)."""
         losses, _ = self._sums(block, theta)
@@ -47,6 +66,64 @@ class DistanceModel:
         rows = self.features.rows(block.features)
         _add_distances(rows, block.offsets, np.ascontiguousarray(theta), self.width, losses, gradients)
         return losses, gradients
+
+
+@dataclass(frozen=True, eq=False)
+class DistancePoints:
+    """The users of a block at points relative to a centre c; ``gaps`` are c − x̃_j."""
+
+    width: float
+    gaps: Floats
+    offsets: NDArray[np.int64]
+
+    @property
+    def n_users(self) -> int:
+        """Number of users."""
+        return len(self.offsets) - 1
+
+    def select(self, users: NDArray[np.intp]) -> DistancePoints:
+        """Only these users (given in increasing order)."""
+        rows, offsets = rows_of(users, self.offsets)
+        return DistancePoints(self.width, self.gaps[rows], offsets)
+
+    def _differences(self, points: Floats) -> tuple[Floats, Floats]:
+        """u_k − x̃_j and its length."""
+        moved = self.gaps + np.repeat(points, np.diff(self.offsets), axis=0)
+        return moved, np.sqrt(np.einsum("ji,ji->j", moved, moved))
+
+    def values(self, points: Floats) -> Floats:
+        """h_k(u_k)."""
+        _, lengths = self._differences(points)
+        losses = np.where(lengths > self.width, lengths - self.width / 2, np.square(lengths) / (2 * self.width))
+        return mean_by_user(np.ones((len(losses), 1)), losses, self.offsets)[:, 0]
+
+    def minima(self) -> Floats:
+        """0."""
+        return np.zeros(self.n_users)
+
+    def gradients(self, points: Floats) -> Floats:
+        """∇h_k(u_k)."""
+        moved, lengths = self._differences(points)
+        return mean_by_user(moved, 1 / np.maximum(lengths, self.width), self.offsets)
+
+    def gradient_error(self, points: Floats) -> Floats:
+        """A difference is off by a rounding of its terms, a direction by that over its length, or over w."""
+        _, lengths = self._differences(points)
+        terms = np.linalg.norm(self.gaps, axis=1) + np.repeat(np.linalg.norm(points, axis=1), np.diff(self.offsets))
+        size = 1.0 + self.gaps.shape[1] + terms / np.maximum(lengths, self.width)
+        return 8 * float(np.finfo(np.float64).eps) * mean_by_user(np.ones((len(size), 1)), size, self.offsets)[:, 0]
+
+    def hessians(self, points: Floats) -> Floats:
+        """Means of (I − ddᵀ)/r beyond the width, d the direction, I/w within."""
+        moved, lengths = self._differences(points)
+        inverse = 1 / np.maximum(lengths, self.width)
+        level = mean_by_user(np.ones((len(inverse), 1)), inverse, self.offsets)
+        turned = mean_outer_by_user(moved, np.where(lengths > self.width, inverse**3, 0.0), self.offsets)
+        return np.asarray(level[:, :, None] * np.eye(moved.shape[1]) - turned)
+
+    def hessian_sum(self, point: Floats) -> Floats:
+        """Σ_k ∇²h_k at one point for all."""
+        return np.asarray(self.hessians(np.tile(point, (self.n_users, 1))).sum(axis=0))
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

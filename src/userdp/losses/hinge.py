@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from userdp.losses.base import Floats
+from userdp.losses.fused import MARGIN, Slope
 from userdp.losses.kink import Kink
 
 
@@ -19,6 +20,7 @@ class Hinge:
         self.kink = Kink(0.0, 1.0, width)
         self.lipschitz = 1.0
         self.smoothness = 1 / width
+        self.slope = Slope(MARGIN, 0.0, 1.0, width)
 
     def __str__(self) -> str:
         return f"Hinge loss, smoothed over a width of {self.kink.width:g}"

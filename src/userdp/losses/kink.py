@@ -10,11 +10,13 @@ non-smooth one for every purpose but the solver's. Privacy does not depend on w.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from userdp.losses.base import Floats
+from userdp.losses.base import Floats, Loss
+from userdp.losses.fused import RESIDUAL, Slope
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class ResidualLoss:
         self.kink = kink
         self.lipschitz = kink.steepest
         self.smoothness = 1 / kink.width
+        self.slope = Slope(RESIDUAL, kink.lower, kink.upper, kink.width)
 
     def __str__(self) -> str:
         return f"{type(self).__name__} loss, smoothed over a width of {self.kink.width:g} private units"
@@ -85,3 +88,13 @@ class ResidualLoss:
     def minimum(self, target: Floats) -> Floats:
         """0, at z = y."""
         return np.zeros_like(target)
+
+
+def widened(loss: Loss, width: float) -> Loss:
+    """The same loss, a kink of which is smoothed over at least ``width``; losses without kinks as they are."""
+    kink = getattr(loss, "kink", None)
+    if not isinstance(kink, Kink) or kink.width >= width:
+        return loss
+    wider = copy(loss)
+    vars(wider).update(kink=replace(kink, width=width), smoothness=1 / width)
+    return wider

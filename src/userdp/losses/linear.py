@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 
 from userdp.data.blocks import Rows, UserBlock
 from userdp.data.sparse import as_sparse, dense
-from userdp.losses.base import Floats, Loss
+from userdp.losses.base import Floats, Loss, PointLosses
+from userdp.losses.fused import add_gradients, slope_of
+from userdp.losses.points import LinearPoints, mean_squares
 from userdp.losses.sparse import sparse_add_sums, sparse_predictions
 
 # Numbers in a tile of rows: 4 MB at most, so that its second reading comes out of the processor's cache.
@@ -53,6 +55,11 @@ class FeatureMap:
     def dimension(self) -> int:
         """Number of coefficients, the intercept's included."""
         return len(self.center) + self.intercept
+
+    @property
+    def row_bound(self) -> float:
+        """Public bound on ‖x̃‖."""
+        return self.bound * math.sqrt(self.dimension)
 
     @property
     def constants(self) -> tuple[Floats, Floats, float]:
@@ -130,7 +137,26 @@ class LinearModel:
         """Public bound on the length of a row in the coordinates of θ."""
         largest = np.inf if self.geometry is not None and self.geometry.ndim == 1 else 2
         stretch = 1.0 if self.geometry is None else float(np.linalg.norm(self.geometry, largest))
-        return self.features.bound * math.sqrt(self.features.dimension) * stretch
+        return self.features.row_bound * stretch
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of the data."""
+        return len(self.features.center)
+
+    def at_points(self, block: UserBlock, center: Floats) -> PointLosses:
+        """The losses of a block's users at points relative to ``center``."""
+        return LinearPoints.of(self, block, center)
+
+    def gradient_scale(self, radius: float) -> tuple[float, float]:
+        """Largest slope times the longest row; for an unbounded slope it grows by smoothness·row²."""
+        row = self.row_bound
+        growth = 0.0 if math.isfinite(self.loss.lipschitz) else self.loss.smoothness * row * row
+        return row * loss_slope(self.loss, row * radius, self.features.target_bound), growth
+
+    def user_smoothness(self, block: UserBlock) -> Floats:
+        """φ''_max·(1/m_k) Σ_j ‖x̃_j‖²."""
+        return self.loss.smoothness * mean_squares(self.rows(block.features), block.offsets)
 
     def coefficients(self, theta: Floats) -> Floats:
         """Coefficients on the mapped features of the model θ."""
@@ -150,9 +176,13 @@ class LinearModel:
 
     def user_gradients(self, block: UserBlock, theta: Floats) -> Floats:
         """∇h_k(θ), shape (users, dimension)."""
-        out = np.zeros((block.n_users, self.features.dimension))
-        for tile, offsets, predicted, target in self._tiles(block, theta):
-            self.features.add_sums(tile, self.loss.derivative(predicted, target), offsets, out)
+        out, slope = np.zeros((block.n_users, self.features.dimension)), slope_of(self.loss)
+        if slope is not None and as_sparse(block.features) is None:
+            weights, target = np.ascontiguousarray(self.coefficients(theta)), self.features.targets(block.target)
+            add_gradients(block.features, self.features.constants, weights, target, block.offsets, slope, out)
+        else:
+            for tile, offsets, predicted, values in self._tiles(block, theta):
+                self.features.add_sums(tile, self.loss.derivative(predicted, values), offsets, out)
         out /= _row_counts(block)[:, None]
         return out if self.geometry is None else rows_times(out, self.geometry)
 
@@ -171,6 +201,14 @@ class LinearModel:
             tile = block.features[start:stop]
             predicted = self.features.predictions(tile, weights)
             yield tile, offsets, predicted, self.features.targets(block.target[start:stop])
+
+
+def loss_slope(loss: Loss, prediction: float, target: float) -> float:
+    """Bound on |∂φ/∂z| for |z| ≤ prediction and |y| ≤ target."""
+    if math.isfinite(loss.lipschitz):
+        return loss.lipschitz
+    corners = np.array([-prediction, prediction])
+    return max(float(np.max(np.abs(loss.derivative(corners, np.full(2, y))))) for y in (-target, target))
 
 
 def _row_counts(block: UserBlock) -> Floats:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import expit
 
 from userdp.losses.base import Floats
+from userdp.losses.fused import LOGISTIC, Slope
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,7 @@ class Logistic:
 
     lipschitz: float = 1.0
     smoothness: float = 0.25
+    slope: ClassVar[Slope] = Slope(LOGISTIC)
 
     def value(self, prediction: Floats, target: Floats) -> Floats:
         """Written so that neither tail overflows."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from userdp.losses.base import Floats
+from userdp.losses.fused import RESIDUAL, Slope
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,7 @@ class Squared:
 
     lipschitz: float = math.inf
     smoothness: float = 1.0
+    slope: ClassVar[Slope] = Slope(RESIDUAL)
 
     def value(self, prediction: Floats, target: Floats) -> Floats:
         """Half the squared residual."""

@@ -19,7 +19,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from userdp.data.blocks import UserBlock
-from userdp.losses.base import Floats, UserModel
+from userdp.losses.base import Floats, PointLosses, UserModel
 from userdp.losses.linear import FeatureMap
 
 
@@ -49,6 +49,24 @@ class VectorModel:
         """Number of coefficients."""
         return self.features.dimension
 
+    @property
+    def n_features(self) -> int:
+        """Number of columns of the data."""
+        return len(self.features.center)
+
+    def at_points(self, block: UserBlock, center: Floats) -> PointLosses:
+        """The losses of a block's users at points relative to ``center``."""
+        present = np.diff(block.offsets) > 0
+        return VectorPoints(self, center, *self._moments(block), present.astype(np.float64))
+
+    def gradient_scale(self, radius: float) -> tuple[float, float]:
+        """q‖θ‖ + s‖x̃‖ at most."""
+        return self.curvature * radius + self.slope * self.features.row_bound, self.curvature
+
+    def user_smoothness(self, block: UserBlock) -> Floats:
+        """q."""
+        return np.full(block.n_users, self.curvature)
+
     def user_losses(self, block: UserBlock, theta: Floats) -> Floats:
         """h_k(θ), shape (users,)."""
         means, squares = self._moments(block)
@@ -68,6 +86,62 @@ class VectorModel:
         _add_moments(rows, block.offsets, means, squares)
         counts = np.maximum(np.diff(block.offsets), 1)
         return means / counts[:, None], squares / counts
+
+
+@dataclass(frozen=True, eq=False)
+class VectorPoints:
+    """The users of a block at points relative to ``center``: mean row, mean square and 0 or 1 for having rows."""
+
+    model: VectorModel
+    center: Floats
+    means: Floats
+    squares: Floats
+    present: Floats
+
+    @property
+    def n_users(self) -> int:
+        """Number of users."""
+        return len(self.means)
+
+    def select(self, users: NDArray[np.intp]) -> VectorPoints:
+        """Only these users."""
+        return VectorPoints(self.model, self.center, self.means[users], self.squares[users], self.present[users])
+
+    def values(self, points: Floats) -> Floats:
+        """h_k(u_k)."""
+        theta, half = points + self.center, self.model.curvature / 2
+        linear = np.einsum("ki,ki->k", self.means, theta)
+        return np.asarray(
+            self.present * half * (np.einsum("ki,ki->k", theta, theta) + self.squares) - self.model.slope * linear
+        )
+
+    def minima(self) -> Floats:
+        """(q/2)·mean ‖x̃‖² − s²‖x̄‖²/(2q), lowered by what rounding may hide."""
+        q, s = self.model.curvature, self.model.slope
+        if q == 0:
+            return np.where(self.means.any(axis=1), -np.inf, 0.0)
+        length = np.einsum("ki,ki->k", self.means, self.means)
+        return np.asarray(q / 2 * self.squares - s * s * length / (2 * q) - 1e-12 * (q * self.squares + s * s * length))
+
+    def gradients(self, points: Floats) -> Floats:
+        """q·u_k − s·x̄_k."""
+        moved = self.model.curvature * (points + self.center) - self.model.slope * self.means
+        return np.asarray(self.present[:, None] * moved)
+
+    def gradient_error(self, points: Floats) -> Floats:
+        """A few roundings of both terms."""
+        reach = np.linalg.norm(points, axis=1) + np.linalg.norm(self.center)
+        size = self.model.curvature * reach + self.model.slope * np.sqrt(self.squares)
+        return np.asarray(8 * float(np.finfo(np.float64).eps) * size * self.present)
+
+    def hessians(self, points: Floats) -> Floats:
+        """q·I."""
+        eye = self.model.curvature * np.eye(points.shape[1])
+        return np.asarray(self.present[:, None, None] * eye)
+
+    def hessian_sum(self, point: Floats) -> Floats:
+        """q·I for every user with rows."""
+        return np.asarray(self.model.curvature * float(self.present.sum()) * np.eye(len(point)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,8 +15,7 @@ import numpy as np
 from userdp.accounting import Adjacency, sum_sensitivity
 from userdp.data.blocks import UserBlock
 from userdp.engines.base import Engine, Sums
-from userdp.losses.base import Floats, UserModel
-from userdp.losses.linear import LinearModel
+from userdp.losses.base import ConvexModel, Floats, UserModel
 from userdp.mechanisms.gaussian import Channel, mean_sensitivity
 from userdp.solvers import CappedObjective, Solution, minimize, rounding_gap, smallest_cap
 
@@ -47,7 +46,7 @@ class CappedPlan:
 
 
 def plan_capped(
-    model: LinearModel,
+    model: ConvexModel,
     n_users: int,
     adjacency: Adjacency,
     *,
@@ -56,30 +55,31 @@ def plan_capped(
     gdp: float,
     center_norm: float,
     rounding: float,
+    reach: float | None = None,
 ) -> CappedPlan:
     """Sensitivity 2γ/(λn) (γ/(λn) under add/remove) plus twice the certified distance.
 
     The distance is a hundredth of the sensitivity, or what floating point can certify for *any* data if that is more
     (docs/proofs/capped-release.md, Theorem 5). ``center_norm`` is that of the released centre, ``rounding`` the
-    engine's.
+    engine's, ``reach`` how far from the centre users' points are searched (None: 4γ/λ).
     """
     if not (cap > 0 and regularization > 0 and math.isfinite(cap) and math.isfinite(regularization)):
         raise ValueError(f"cap and regularization must be positive and finite, got {cap} and {regularization}")
-    least = smallest_cap(model, regularization, center_norm)
+    least = smallest_cap(model, regularization, center_norm, reach)
     if cap < least:
         raise ValueError(
             f"a cap of {cap:g} is lost in the rounding of gradients: choose at least {least:.2g}, or smaller bounds in "
-            f"the feature map (now {model.features.bound:g} and {model.features.target_bound:g})"
+            "the feature map"
         )
     stable = sum_sensitivity(cap, adjacency) / (regularization * n_users)
-    hidden = 8 * rounding_gap(model, cap, regularization, center_norm, rounding)
+    hidden = 8 * rounding_gap(model, cap, regularization, center_norm, rounding, reach)
     reachable = math.sqrt(2 * hidden / regularization) + 4 * np.finfo(float).eps * (center_norm + cap / regularization)
     distance = max(DISTANCE_SHARE * stable, float(reachable))
     return CappedPlan(cap, regularization, distance, stable * (1 + 1e-9) + 2 * distance, gdp)
 
 
 def capped_minimizer(
-    engine: Engine, model: LinearModel, center: Floats, plan: CappedPlan, n_users: int, channel: Channel, label: str
+    engine: Engine, model: ConvexModel, center: Floats, plan: CappedPlan, n_users: int, channel: Channel, label: str
 ) -> tuple[Floats, Solution]:
     """Release the capped minimizer around ``center`` (a release or a public point); ``Solution`` is not private.
 

@@ -13,12 +13,11 @@ import numpy as np
 
 from userdp.accounting import Adjacency, sum_sensitivity
 from userdp.engines.base import Engine
-from userdp.losses.base import Floats
-from userdp.losses.linear import LinearModel
+from userdp.losses.base import ConvexModel, Floats
 from userdp.losses.vector import LinearPart
 from userdp.mechanisms.capped import DISTANCE_SHARE, CappedPlan, plan_capped
 from userdp.mechanisms.gaussian import Channel
-from userdp.solvers.constrained import SetObjective, minimize_on_set
+from userdp.solvers.constrained import Quadratic, SetObjective, minimize_on_set
 from userdp.solvers.newton import Solution
 from userdp.solvers.sets import ConvexSet
 
@@ -26,7 +25,7 @@ _EPS = float(np.finfo(np.float64).eps)
 
 
 def plan_on_set(
-    model: LinearModel | LinearPart,
+    model: ConvexModel | LinearPart,
     n_users: int,
     adjacency: Adjacency,
     *,
@@ -36,14 +35,16 @@ def plan_on_set(
     center: Floats,
     domain: ConvexSet,
     rounding: float,
+    common: Quadratic | None = None,
 ) -> CappedPlan:
     """Sensitivity 2γ/(λn) (γ/(λn) under add/remove) plus twice the certified distance.
 
     The distance is a hundredth of the sensitivity or, if that is more, what floating point can certify for any data.
-    ``center`` and ``domain`` are public or released earlier; ``rounding`` is the engine's.
+    ``center``, ``domain`` and ``common`` are public or released earlier; ``rounding`` is the engine's.
     """
     origin = domain.project(center)
     offset, center_norm = float(np.linalg.norm(origin - center)), float(np.linalg.norm(origin))
+    pull = 0.0 if common is None else float(np.linalg.norm(common.gradient(origin)))
     if isinstance(model, LinearPart):
         stable = sum_sensitivity(cap, adjacency) / (regularization * n_users)
         error = 8 * rounding * cap / regularization + 8 * _EPS * (center_norm + cap / regularization)
@@ -58,30 +59,34 @@ def plan_on_set(
             gdp=gdp,
             center_norm=center_norm,
             rounding=rounding,
+            reach=min(2 * domain.diameter, 4 * (cap + pull) / regularization),
         )
     # A normal vector of length ≤ 3γ + λ·offset has a slack of this order on a sphere with points rounded to eps·size.
-    size = min(domain.reach, center_norm + 2 * cap / regularization) + center_norm
-    curved = math.sqrt(2 * 64 * _EPS * (3 * cap + regularization * offset) * size / regularization)
+    size = min(domain.reach, center_norm + 2 * (cap + pull) / regularization) + center_norm
+    curved = math.sqrt(2 * 64 * _EPS * (3 * (cap + pull) + regularization * offset) * size / regularization)
     distance = max(planned.distance, curved)
+    if common is not None:
+        distance += 4 * common.rounding(size) / regularization
     stable = sum_sensitivity(cap, adjacency) / (regularization * n_users)
     return CappedPlan(cap, regularization, distance, stable * (1 + 1e-9) + 2 * distance, gdp)
 
 
 def constrained_minimizer(
     engine: Engine,
-    model: LinearModel | LinearPart,
+    model: ConvexModel | LinearPart,
     center: Floats,
     domain: ConvexSet,
     plan: CappedPlan,
     n_users: int,
     channel: Channel,
     label: str,
+    common: Quadratic | None = None,
 ) -> tuple[Floats, Solution]:
     """Release the capped minimizer over ``domain`` around ``center``; the solution is not private.
 
     **Formal guarantee.** ``plan.gdp``-GDP for every dataset, if center and domain are public or released earlier:
     nothing is assumed of the rows, there is no failure (docs/proofs/algorithms.md, Theorem 1).
     """
-    objective = SetObjective(engine, model, plan.cap, plan.regularization, center, n_users, domain)
+    objective = SetObjective(engine, model, plan.cap, plan.regularization, center, n_users, domain, common)
     solution = minimize_on_set(objective, plan.distance)
     return channel.release(solution.theta, plan.sensitivity, plan.gdp, label), solution

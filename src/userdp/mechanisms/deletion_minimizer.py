@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from userdp.data import UserBlock, UserDataset
 from userdp.engines.base import Kernel, Sums
-from userdp.losses.base import Floats
-from userdp.losses.linear import LinearModel
+from userdp.losses.base import ConvexModel, Floats
 from userdp.losses.vector import LinearPart
 from userdp.mechanisms.deletion import EVALUATION_LIMIT, DeletionPlan, DeletionRelease, SearchTooLarge, del_output_pert
 from userdp.mechanisms.noise import Noise
@@ -27,17 +26,26 @@ from userdp.solvers.newton import Solution
 from userdp.solvers.sets import ConvexSet
 from userdp.theory import certified_sensitivity
 
+_EPS = float(np.finfo(np.float64).eps)
+
 
 class _OneBlock:
     """The simplest engine: all users in one block, one thread."""
+
+    columns: tuple[str, ...] = ()
+    remote = False
 
     def __init__(self, block: UserBlock) -> None:
         self.block = block
         self.n_users = block.n_users
 
     @property
+    def n_features(self) -> int:
+        return int(self.block.features.shape[1])
+
+    @property
     def rounding(self) -> float:
-        return 4.0 * (self.n_users + 8) * float(np.finfo(np.float64).eps)
+        return _rounding(self.n_users)
 
     def sum(self, kernel: Kernel, *arguments: Any) -> Sums:
         return kernel(self.block, *arguments)
@@ -58,7 +66,7 @@ def refuse_large_search(plan: DeletionPlan, allow_exponential: bool) -> None:
 
 def deletion_minimizer(
     data: UserDataset,
-    model: LinearModel | LinearPart,
+    model: ConvexModel | LinearPart,
     regularization: float,
     center: Floats,
     domain: ConvexSet,
@@ -70,20 +78,25 @@ def deletion_minimizer(
 ) -> DeletionRelease:
     """Release argmin over ``domain`` of (1/n)Σh_k + (Λ/2)‖θ − center‖² through the deletion test, or ⊥.
 
-    Under add/remove ``fallback``, a public point of the domain, stands for the minimizer of nobody.
+    Under add/remove ``fallback``, a public point of the domain, stands for the minimizer of nobody. The minimizers of
+    all subsets are computed to the plan's inexactness or, if that is more, what floating point allows for any data;
+    the release pays for the larger one (``plan`` of the result).
 
     **Formal guarantee.** (ε, δ)-DP as planned, for every dataset, if model, centre, domain and fallback are public
     or released earlier (docs/proofs/deletion.md, Theorems 1–4).
     """
     users = [user for block in data.blocks for user in block.chunks(1, 1)]
+    rounding = gradient_rounding(model, regularization, center, domain)
+    inexactness = max(plan.inexactness, 4 * reachable(model, regularization, center, domain, plan.n_users))
 
     def solve(rest: tuple[UserBlock, ...]) -> Solution:
         engine = _OneBlock(_join(rest))
         objective = SetObjective(engine, model, math.inf, regularization, center, len(rest), domain)
-        return minimize_on_set(objective, plan.inexactness / 4)
+        return minimize_on_set(objective, inexactness / 4)
 
     def certificate(radius: int) -> float:
-        return _certified(_join(tuple(users)), model, regularization, center, solve(tuple(users)), plan, radius)
+        found = solve(tuple(users))
+        return _certified(_join(tuple(users)), model, regularization, center, found, rounding, radius)
 
     adjacency = plan.calibration.adjacency
     with ThreadpoolController().limit(limits=1):
@@ -98,7 +111,7 @@ def deletion_minimizer(
             declared_users=plan.n_users if adjacency == "add-remove" else None,
             fallback=fallback if adjacency == "add-remove" else None,
             smallest=plan.smallest,
-            inexactness=plan.inexactness,
+            inexactness=inexactness,
             certificate=certificate,
             allow_exponential=allow_exponential,
             noise=noise,
@@ -108,29 +121,27 @@ def deletion_minimizer(
 
 def _certified(
     block: UserBlock,
-    model: LinearModel | LinearPart,
+    model: ConvexModel | LinearPart,
     regularization: float,
     center: Floats,
     found: Solution,
-    plan: DeletionPlan,
+    rounding: float,
     radius: int,
 ) -> float:
-    """Proven bound on Δ̄_r of the exact minimizer from the users' forces, or inf.
+    """Proven bound on Δ̄_r of the exact minimizer from the users' forces, each computed up to ``rounding``.
 
     The exact minimizer is within a = ``found.distance`` of the computed one, so its forces differ by at most βa:
     the bound is for the exact minimizer and needs no residual. Forces are centred for the plain certificate (a
     common regularizer and a binding constraint cancel there), whole for the sharper one for smooth losses.
     """
-    if found.distance > plan.inexactness / 2:  # rounding hides more than the plan pays for
-        return math.inf
     if isinstance(model, LinearPart):
         forces, _ = model.forces(block, math.inf)
         smoothness = 0.0
     else:
         forces = model.user_gradients(block, found.theta)
-        smoothness = model.loss.smoothness * float(np.max(_mean_squares(block, model), initial=0.0))
+        smoothness = float(np.max(model.user_smoothness(block), initial=0.0))
     common = regularization * (found.theta - center)
-    drift = 2 * smoothness * found.distance
+    drift = 2 * (smoothness * found.distance + rounding)
     centred = float(np.max(np.linalg.norm(forces - forces.mean(axis=0), axis=1))) + drift
     whole = float(np.max(np.linalg.norm(forces + common, axis=1))) + drift + regularization * found.distance
     n = block.n_users
@@ -139,11 +150,42 @@ def _certified(
     return min(plain, smooth) * (1 + 1e-9)
 
 
-def _mean_squares(block: UserBlock, model: LinearModel) -> Floats:
-    """(1/m_k) Σ_j ‖x̃_j‖²."""
-    rows = model.rows(block.features)
-    squares = np.concatenate([[0.0], np.cumsum(np.einsum("ji,ji->j", rows, rows))])
-    return np.asarray(np.diff(squares[block.offsets]) / np.maximum(np.diff(block.offsets), 1) * (1 + 1e-9))
+def reachable(
+    model: ConvexModel | LinearPart, regularization: float, center: Floats, domain: ConvexSet, n_users: int
+) -> float:
+    """A distance that the certificate of uncapped minimizers reaches in floating point for every subset of any data
+    with at most twice ``n_users`` users, from public numbers (docs/proofs/algorithms.md, section 3).
+    """
+    origin = domain.project(center)
+    offset, size, pull = _bounds(model, regularization, center, domain)
+    residual = gradient_rounding(model, regularization, center, domain) + 2 * _rounding(2 * n_users) * pull
+    slack = 64 * _EPS * (3 * pull + regularization * offset) * (size + float(np.linalg.norm(origin)))
+    return math.sqrt((2 * residual / regularization) ** 2 + 2 * slack / regularization) + 8 * _EPS * size
+
+
+def gradient_rounding(
+    model: ConvexModel | LinearPart, regularization: float, center: Floats, domain: ConvexSet
+) -> float:
+    """Public bound on the rounding error of a user's gradient where minimizers may lie."""
+    return 128 * _EPS * _bounds(model, regularization, center, domain)[2]
+
+
+def _bounds(
+    model: ConvexModel | LinearPart, regularization: float, center: Floats, domain: ConvexSet
+) -> tuple[float, float, float]:
+    """How far the centre is from the domain, and bounds on ‖θ‖ and on a user's gradient on the solver's way."""
+    # Tangents are released without a deletion test, so a linear part comes from a model that knows its scale.
+    base = cast(ConvexModel, model.model) if isinstance(model, LinearPart) else model
+    origin = domain.project(center)
+    offset, start = float(np.linalg.norm(origin - center)), float(np.linalg.norm(origin))
+    # F falls from the origin on, so no point is farther than twice the first gradient over λ.
+    size = min(domain.reach, start + 2 * (base.gradient_scale(start)[0] / regularization + offset))
+    return offset, size, base.gradient_scale(size)[0]
+
+
+def _rounding(n_users: int) -> float:
+    """Of a plain sum over users."""
+    return 4.0 * (n_users + 8) * _EPS
 
 
 def _join(users: tuple[UserBlock, ...]) -> UserBlock:

@@ -173,8 +173,10 @@ def _count_magnitudes(block: UserBlock, columns: Columns, bins: Bins) -> Sums:
     parts = ([] if columns == "target" else [dense(block.features)]) + (
         [] if columns == "features" else [block.target[:, None]]
     )
-    both = [_means_and_sizes(part, block.offsets) for part in parts]
-    means, sizes = (np.concatenate(part, axis=1) for part in zip(*both))
+    both = [np.zeros((2, block.n_users, part.shape[1])) for part in parts]
+    for part, out in zip(parts, both):
+        _add_means_and_sizes(part, block.offsets, out[0], out[1])
+    means, sizes = np.concatenate(both, axis=2)
     sides = 1 + (means >= 0.9 * sizes).astype(np.int64) - (means <= -0.9 * sizes)
     index = np.searchsorted(bins.edges, sizes, side="right") + len(bins.centers) * sides
     shape = sizes.shape[1], 3, len(bins.centers)
@@ -183,11 +185,10 @@ def _count_magnitudes(block: UserBlock, columns: Columns, bins: Bins) -> Sums:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _means_and_sizes(features: Rows, offsets: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Mean and root mean square of each column over each user's rows, (users, columns) each."""
-    users, columns = len(offsets) - 1, features.shape[1]
-    means, sizes = np.zeros((users, columns)), np.zeros((users, columns))
-    for k in range(users):
+def _add_means_and_sizes(features: Rows, offsets: NDArray[np.int64], means: Floats, sizes: Floats) -> None:
+    """Mean and root mean square of each column over each user's rows, into zeros of shape (users, columns)."""
+    columns = features.shape[1]
+    for k in range(len(offsets) - 1):
         for j in range(offsets[k], offsets[k + 1]):
             for i in range(columns):
                 value = min(max(np.float64(features[j, i]), -1e150), 1e150)
@@ -197,7 +198,6 @@ def _means_and_sizes(features: Rows, offsets: NDArray[np.int64]) -> tuple[Floats
         for i in range(columns):
             means[k, i] /= count
             sizes[k, i] = math.sqrt(sizes[k, i] / count)
-    return means, sizes
 
 
 # Leading bits of a number (sign, exponent, four of the mantissa) that say nearly where it falls.

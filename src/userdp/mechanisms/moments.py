@@ -18,7 +18,7 @@ from userdp.mechanisms.histogram import vote_sensitivity
 
 def moment_sizes(block: UserBlock, model: CurvedModel, theta: Floats) -> Floats:
     """‖(1/m_k) Σ_j φ''_j x̃_j x̃_jᵀ‖ (Frobenius) of every user: a statistic for a private histogram."""
-    return _moments(block, model, theta, math.inf)[0]
+    return _moments(block, model, theta, math.inf, summed=False)[0]
 
 
 def clipped_moment(
@@ -50,29 +50,57 @@ def clipped_moment(
 
 
 def _moment_sum(block: UserBlock, model: CurvedModel, theta: Floats, cap: float) -> Sums:
-    return (_moments(block, model, theta, cap)[1],)
+    lower = _moments(block, model, theta, cap, summed=True)[1]
+    return (lower + np.tril(lower, -1).T,)
 
 
-def _moments(block: UserBlock, model: CurvedModel, theta: Floats, cap: float) -> tuple[Floats, Floats]:
+def _moments(block: UserBlock, model: CurvedModel, theta: Floats, cap: float, *, summed: bool) -> tuple[Floats, Floats]:
+    """Sizes of the users' moments; if ``summed``, the lower triangle of the sum of the clipped ones."""
     rows, curvature = model.curved_rows(block, theta)
     weights = np.maximum(curvature, 0.0)  # the sensitivity rests on users' matrices being positive semidefinite
-    norms, total = np.zeros(block.n_users), np.zeros((rows.shape[1], rows.shape[1]))
-    _clipped_outer(rows, weights, block.offsets, cap, norms, total)
+    size = rows.shape[1] if summed else 0
+    norms, total, own = np.zeros(block.n_users), np.zeros((size, size)), np.empty((rows.shape[1], rows.shape[1]))
+    _clipped_outer(rows, weights, block.offsets, cap, own, norms, total)
     return norms, total
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})  # type: ignore[untyped-decorator]
+# Users with so few rows are added row by row; more would not fit the engine's bound on rounding.
+_FEW = 2
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})  # type: ignore[untyped-decorator]
 def _clipped_outer(
-    rows: Floats, weights: Floats, offsets: NDArray[np.int64], cap: float, norms: Floats, total: Floats
+    rows: Floats, weights: Floats, offsets: NDArray[np.int64], cap: float, own: Floats, norms: Floats, total: Floats
 ) -> None:
+    """Sizes of the users' moments, and the lower triangle of their clipped sum; ``own`` is scratch."""
     dimension = rows.shape[1]
-    own = np.empty((dimension, dimension))
     for k in range(len(offsets) - 1):
-        count = offsets[k + 1] - offsets[k]
+        first, last = offsets[k], offsets[k + 1]
+        count = last - first
         if count == 0:
             continue
-        own[:] = 0.0
-        first, last = offsets[k], offsets[k + 1]
+        if count <= _FEW:  # ‖Σ_j a_j x_j x_jᵀ‖² = Σ_jl a_j a_l ⟨x_j, x_l⟩²: no matrix is needed
+            size = 0.0
+            for j in range(first, last):
+                for g in range(first, last):
+                    inner = 0.0
+                    for i in range(dimension):
+                        inner += rows[j, i] * rows[g, i]
+                    size += (weights[j] / count * inner) * (weights[g] / count * inner)
+            norms[k] = math.sqrt(size)
+            if not norms[k] < math.inf:
+                norms[k] = math.inf
+                continue
+            shrink = min(1.0, cap / max(norms[k], 1e-300))
+            for j in range(first, last):
+                for i in range(len(total)):
+                    a = shrink * (weights[j] / count) * rows[j, i]
+                    for h in range(i + 1):
+                        total[i, h] += a * rows[j, h]
+            continue
+        for i in range(dimension):
+            for h in range(dimension):  # a slice would do, and take longer to compile
+                own[i, h] = 0.0
         whole = last - (last - first) % 4
         for j in range(first, whole, 4):  # four rows at a time: ``own`` is touched a quarter as often
             first_weight, second_weight = weights[j] / count, weights[j + 1] / count
@@ -97,8 +125,6 @@ def _clipped_outer(
             norms[k] = math.inf
             continue
         shrink = min(1.0, cap / max(norms[k], 1e-300))
-        for i in range(dimension):
-            for h in range(i):
+        for i in range(len(total)):
+            for h in range(i + 1):
                 total[i, h] += shrink * own[i, h]
-                total[h, i] += shrink * own[i, h]
-            total[i, i] += shrink * own[i, i]

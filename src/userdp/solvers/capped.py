@@ -16,15 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from userdp.data.blocks import UserBlock
-from userdp.losses.base import Floats
-from userdp.losses.linear import LinearModel
-from userdp.solvers.problems import UserProblems
+from userdp.losses.base import ConvexModel, Floats, PointLosses
 
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = 1e-300
 # Newton steps a user may take without halving its residual: many far from the solution, few near it.
 _PATIENCE = 2000
-_STALLED = 50
+_STALLED = 400
 
 
 @dataclass(frozen=True)
@@ -50,9 +48,9 @@ class Pulls:
     capped: int
 
 
-def pulls(block: UserBlock, model: LinearModel, center: Floats, theta: Floats, cap: Cap) -> Pulls:
+def pulls(block: UserBlock, model: ConvexModel, center: Floats, theta: Floats, cap: Cap) -> Pulls:
     """A certified force at c + θ for every user of the block; needs ‖θ‖ ≤ R."""
-    problems = UserProblems.of(model, block, center)
+    problems = model.at_points(block, center)
     everywhere = np.broadcast_to(theta, (block.n_users, len(theta)))
     forces, errors = problems.gradients(everywhere), problems.gradient_error(everywhere)
     slacks = np.zeros(block.n_users)
@@ -67,7 +65,7 @@ def pulls(block: UserBlock, model: LinearModel, center: Floats, theta: Floats, c
     return Pulls(forces, slacks, errors, hessian, capped.size)
 
 
-def _capped_points(problems: UserProblems, theta: Floats, cap: Cap) -> tuple[Floats, Floats]:
+def _capped_points(problems: PointLosses, theta: Floats, cap: Cap) -> tuple[Floats, Floats]:
     """u_k and the multiplier ν_k of its ball: ∇h_k(u) + νu = γ(θ − u)/‖θ − u‖, ν ≥ 0, ν·(R − ‖u‖) = 0.
 
     γ is lowered by the rounding error of the gradient, so that no force has to be scaled down afterwards.
@@ -76,11 +74,14 @@ def _capped_points(problems: UserProblems, theta: Floats, cap: Cap) -> tuple[Flo
     points, _ = _newton(problems, theta, force, cap.radius, _first_points(problems, theta, cap), 1e-3 * force)
     rounding = problems.gradient_error(points)
     force = np.maximum(cap.force * (1 - 16 * _EPS) - 2 * rounding, 0.5 * cap.force)
-    return _newton(problems, theta, force, cap.radius, points, _EPS * force + 0.25 * rounding)
+    # No number next to u has a smaller residual than this: the spacing of u times the curvature of what is minimized.
+    curvature = np.trace(problems.hessians(points), axis1=1, axis2=2) + force / _directions(theta - points)[1]
+    spacing = _EPS * curvature * np.linalg.norm(points, axis=1)
+    return _newton(problems, theta, force, cap.radius, points, _EPS * force + 0.25 * rounding + spacing)
 
 
 def _newton(
-    problems: UserProblems, theta: Floats, force: Floats, radius: float, points: Floats, enough: Floats
+    problems: PointLosses, theta: Floats, force: Floats, radius: float, points: Floats, enough: Floats
 ) -> tuple[Floats, Floats]:
     """argmin_u h_k(u) + γ_k‖θ − u‖ over the ball, and the ball's multiplier.
 
@@ -103,7 +104,8 @@ def _newton(
         open_ = (patience[active] > 0) & (residual > enough[active])
         part, u, slope, active = part.select(np.flatnonzero(open_)), u[open_], slope[open_], active[open_]
         unit, lengths = _directions(theta - u)
-        model = part.hessians(u) + _spread(unit, force[active] / lengths)
+        own = part.hessians(u)
+        model = own + _spread(unit, _stiffness(own, force[active] / lengths))
         steps = _model_minimizers(model, slope, u, radius) - u
         lengths = _step_lengths(part, theta, force[active], radius, u, steps, slope, residual[open_])
         points[active] = u + lengths[:, None] * steps
@@ -111,7 +113,7 @@ def _newton(
 
 
 def _optimality(
-    problems: UserProblems, theta: Floats, force: Floats, radius: float, points: Floats
+    problems: PointLosses, theta: Floats, force: Floats, radius: float, points: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Gradient of h_k(u) + γ_k‖θ − u‖, the multiplier that fits it best, and the length of what is left."""
     slope = problems.gradients(points) - force[:, None] * _directions(theta - points)[0]
@@ -121,7 +123,7 @@ def _optimality(
     return slope, multiplier, np.linalg.norm(slope + multiplier[:, None] * points, axis=1)
 
 
-def _first_points(problems: UserProblems, theta: Floats, cap: Cap) -> Floats:
+def _first_points(problems: PointLosses, theta: Floats, cap: Cap) -> Floats:
     """θ moved against the gradient to where a quadratic model would pull with γ, well inside the ball."""
     everywhere = np.broadcast_to(theta, (problems.n_users, len(theta)))
     unit, lengths = _directions(problems.gradients(everywhere))
@@ -160,7 +162,7 @@ def _model_minimizers(model: Floats, slope: Floats, points: Floats, radius: floa
 
 
 def _step_lengths(
-    problems: UserProblems,
+    problems: PointLosses,
     theta: Floats,
     force: Floats,
     radius: float,
@@ -195,13 +197,19 @@ def _directions(vectors: Floats) -> tuple[Floats, Floats]:
     return vectors / lengths[:, None], lengths
 
 
+def _stiffness(own: Floats, weights: Floats) -> Floats:
+    """γ/‖θ − u‖, at most so large that its rounding does not drown the curvature along θ − u, as it does for u ≈ θ."""
+    limit = 1e8 * np.trace(own, axis1=1, axis2=2) + weights * (weights < 1e8) + _TINY
+    return np.asarray(np.minimum(weights, limit))
+
+
 def _spread(unit: Floats, weights: Floats) -> Floats:
     """Hessians of γ‖θ − u‖: weight·(I − p̂p̂ᵀ)."""
     return np.asarray(weights[:, None, None] * (np.eye(unit.shape[1]) - unit[:, :, None] * unit[:, None, :]))
 
 
 def _certify(
-    problems: UserProblems, points: Floats, multipliers: Floats, theta: Floats, cap: Cap
+    problems: PointLosses, points: Floats, multipliers: Floats, theta: Floats, cap: Cap
 ) -> tuple[Floats, Floats, Floats]:
     """Forces, slacks and rounding errors, valid for any points in the ball and any multipliers ≥ 0 (Lemma 3).
 
@@ -237,15 +245,16 @@ def _best_multipliers(gradients: Floats, points: Floats, gaps: Floats, multiplie
     return np.where(multipliers > 0, np.maximum(outward * room - radial, 0.0), 0.0)
 
 
-def _capped_hessian(problems: UserProblems, points: Floats, multipliers: Floats, theta: Floats, force: float) -> Floats:
+def _capped_hessian(problems: PointLosses, points: Floats, multipliers: Floats, theta: Floats, force: float) -> Floats:
     """Σ_k A − A(A + H)⁻¹A with A = (γ/‖p‖)(I − ppᵀ/‖p‖²), H = ∇²h_k(u) + νI: the Hessian of an infimal convolution."""
     unit, lengths = _directions(theta - points)
     eye = np.eye(len(theta))
-    spread = _spread(unit, force / lengths)
     own = problems.hessians(points) + multipliers[:, None, None] * eye
+    weights = _stiffness(own, force / lengths)
+    spread = _spread(unit, weights)
     # A u on the boundary of the ball can only slide along it.
     outward, _ = _directions(points)
-    stiff = np.where(multipliers > 0, 1e6 * (np.trace(own, axis1=1, axis2=2) + force / lengths), 0.0)
+    stiff = np.where(multipliers > 0, 1e6 * (np.trace(own, axis1=1, axis2=2) + weights), 0.0)
     own += stiff[:, None, None] * outward[:, :, None] * outward[:, None, :]
-    ridge = 1e-12 * (np.trace(own, axis1=1, axis2=2) + force / lengths)[:, None, None] * eye
+    ridge = 1e-12 * (np.trace(own, axis1=1, axis2=2) + weights)[:, None, None] * eye
     return np.asarray((spread - spread @ np.linalg.solve(spread + own + ridge, spread)).sum(axis=0))

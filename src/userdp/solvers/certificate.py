@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 
-from userdp.losses.base import Loss
-from userdp.losses.linear import LinearModel
+from userdp.losses.base import ConvexModel
 
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -21,30 +20,30 @@ def distance_bound(mean_slack: float, residual: float, regularization: float) ->
     return math.sqrt(2 * mean_slack / regularization + (residual / regularization) ** 2)
 
 
-def rounding_gap(model: LinearModel, cap: float, regularization: float, center_norm: float, rounding: float) -> float:
+def rounding_gap(
+    model: ConvexModel,
+    cap: float,
+    regularization: float,
+    center_norm: float,
+    rounding: float,
+    reach: float | None = None,
+) -> float:
     """Public bound on the part of a gap that floating point cannot remove, for any data within the map's bounds.
 
-    u stays within 4γ/λ of the centre and θ within 2γ/λ, so a slack is at most a few roundings of a user's gradient
-    times 6γ/λ (docs/proofs/capped-release.md, section 4). ``rounding`` is the engine's.
+    u stays within ``reach`` of the centre (4γ/λ unless given) and θ within half of it, so a slack is at most a few
+    roundings of a user's gradient times 3/2 of that (docs/proofs/capped-release.md, section 4). ``rounding`` is the
+    engine's.
     """
-    row = model.row_bound
-    slope = loss_slope(model.loss, row * (center_norm + 4 * cap / regularization), model.features.target_bound)
-    pull = 128 * _EPS * (cap + slope * row)
-    return pull * 6 * cap / regularization + (pull + 4 * rounding * cap) ** 2 / (2 * regularization)
+    reach = 4 * cap / regularization if reach is None else reach
+    pull = 128 * _EPS * (cap + model.gradient_scale(center_norm + reach)[0])
+    return pull * 1.5 * reach + (pull + 4 * rounding * cap) ** 2 / (2 * regularization)
 
 
-def smallest_cap(model: LinearModel, regularization: float, center_norm: float) -> float:
+def smallest_cap(model: ConvexModel, regularization: float, center_norm: float, reach: float | None = None) -> float:
     """A γ below this is lost in the rounding errors of the largest gradients that the map's bounds allow."""
-    row, share = model.row_bound, 64 * _EPS * model.row_bound
-    far = loss_slope(model.loss, row * center_norm, model.features.target_bound)
-    # For an unbounded slope, which grows by at most smoothness·row·4γ/λ on the ball, solve γ = share·slope for γ.
-    growth = 0.0 if math.isfinite(model.loss.lipschitz) else share * model.loss.smoothness * row * 4 / regularization
-    return share * far / (1 - growth) if growth < 1 else math.inf
-
-
-def loss_slope(loss: Loss, prediction: float, target: float) -> float:
-    """Bound on |∂φ/∂z| for |z| ≤ prediction and |y| ≤ target."""
-    if math.isfinite(loss.lipschitz):
-        return loss.lipschitz
-    corners = np.array([-prediction, prediction])
-    return max(float(np.max(np.abs(loss.derivative(corners, np.full(2, y))))) for y in (-target, target))
+    if reach is not None:
+        return 64 * _EPS * model.gradient_scale(center_norm + reach)[0]
+    # Numbers that grow with the distance do so over at most 4γ/λ: solve γ = share·scale for γ.
+    scale, growth = model.gradient_scale(center_norm)
+    lost = 64 * _EPS * growth * 4 / regularization
+    return 64 * _EPS * scale / (1 - lost) if lost < 1 else math.inf

@@ -7,9 +7,9 @@ v is the projection of *minus* r₀ onto the normal cone, so that r₀ + v is mi
 tangent cone.
 
 Method. The quadratic model of F is minimized over the set (an accelerated projected gradient method on d numbers,
-no pass over the data), then the slope of F along the way there decides how far to go. Every step lowers the convex
-F or the certified gap by a factor, so the gap falls below every target; there is no iteration limit for capped
-losses.
+no pass over the data; linear parts are their own model), then the slope of F along the way there decides how far to
+go. Every step lowers the convex F or the certified gap by a factor, so the gap falls below every target that rounding
+allows; there is no iteration limit.
 """
 
 from __future__ import annotations
@@ -23,34 +23,50 @@ import numpy as np
 
 from userdp.data.blocks import UserBlock
 from userdp.engines.base import Engine, Sums
-from userdp.losses.base import Floats
-from userdp.losses.linear import LinearModel
+from userdp.losses.base import ConvexModel, Floats
 from userdp.losses.vector import LinearPart
 from userdp.solvers.capped import Cap, pulls
 from userdp.solvers.newton import Solution
 from userdp.solvers.sets import Ball, ConvexSet, Within
 
 _EPS = float(np.finfo(np.float64).eps)
-# Steps without a better certificate after which an uncapped solve is at the level of rounding.
-_PATIENCE = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Quadratic:
+    """½⟨θ − center, matrix(θ − center)⟩, matrix positive semidefinite: public, common to all users, not capped."""
+
+    matrix: Floats
+    center: Floats
+
+    def gradient(self, theta: Floats) -> Floats:
+        """matrix·(θ − center)."""
+        return np.asarray(self.matrix @ (theta - self.center))
+
+    def rounding(self, theta_norm: float) -> float:
+        """Bound on the rounding error of ``gradient``."""
+        size = theta_norm + float(np.linalg.norm(self.center))
+        return 4 * (len(self.center) + 4) * _EPS * float(np.linalg.norm(self.matrix)) * size
 
 
 @dataclass(frozen=True, eq=False)
 class SetObjective:
     """F over the users of an engine, normalized by the public ``n_users``, on the convex set ``domain``.
 
-    With a finite ``cap`` the minimization is over the part of the domain within 2γ/λ of ``origin``, the point of
-    the domain nearest to the centre: with at most 2·``n_users`` users that changes nothing
-    (docs/proofs/algorithms.md, Lemma 1), and with more it is part of the definition.
+    ``common`` is a public quadratic that is added to F. With a finite ``cap`` the minimization is over the part of the
+    domain within 2γ/λ of ``origin``, the point of the domain nearest to the centre (γ plus the common pull there): with
+    at most 2·``n_users`` users that changes nothing (docs/proofs/algorithms.md, Lemma 1), and with more it is part of
+    the definition. Users' points stay within twice as far, or twice the domain's diameter.
     """
 
     engine: Engine
-    model: LinearModel | LinearPart
+    model: ConvexModel | LinearPart
     cap: float
     regularization: float
     center: Floats
     n_users: int
     domain: ConvexSet
+    common: Quadratic | None = None
 
     @cached_property
     def origin(self) -> Floats:
@@ -62,19 +78,36 @@ class SetObjective:
         """The set that is searched."""
         if math.isinf(self.cap):
             return self.domain
-        return Within(self.domain, Ball(self.origin, 2 * self.cap / self.regularization))
+        return Within(self.domain, Ball(self.origin, self.reach / 2))
+
+    @cached_property
+    def reach(self) -> float:
+        """How far from the origin users' points may go: 4γ/λ, γ and the common pull together."""
+        pull = 0.0 if self.common is None else float(np.linalg.norm(self.common.gradient(self.origin)))
+        return 4 * (self.cap + pull) / self.regularization
+
+    @cached_property
+    def _constant(self) -> Sums:
+        """What users with linear losses do, at every point."""
+        return self.engine.sum(_linear_kernel, self.model, self.cap)
 
     def evaluate(self, point: Floats, feasible: ConvexSet) -> State:
-        """One pass over the users."""
-        step = point - self.origin
-        cap = Cap(self.cap, 4 * self.cap / self.regularization)
-        force, slack, error, hessian, capped = self.engine.sum(_kernel, self.model, self.origin, step, cap)
+        """One pass over the users (linear parts: one for all points)."""
+        if isinstance(self.model, LinearPart):
+            force, lengths, capped = self._constant
+            slack, error, curvature = np.zeros(1), np.zeros(1), np.asarray(self.regularization)
+        else:
+            step, cap = point - self.origin, Cap(self.cap, min(self.reach, 2 * self.domain.diameter))
+            force, lengths, capped, slack, error, hessian = self.engine.sum(_kernel, self.model, self.origin, step, cap)
+            curvature = hessian / self.n_users + self.regularization * np.eye(len(step))
         gradient = force / self.n_users + self.regularization * (point - self.center)
-        curvature = hessian / self.n_users + self.regularization * np.eye(len(step))
+        rounding = (float(error[0]) + 2 * self.engine.rounding * float(lengths[0])) / self.n_users
+        if self.common is not None:
+            gradient = gradient + self.common.gradient(point)
+            curvature = curvature * np.eye(len(point)) if curvature.ndim == 0 else curvature
+            curvature = curvature + self.common.matrix
+            rounding += self.common.rounding(float(np.linalg.norm(point)))
         normal = feasible.normal(point, -gradient)
-        rounding = float(error[0]) / self.n_users
-        if math.isfinite(self.cap):
-            rounding += 2 * self.engine.rounding * self.cap * self.engine.n_users / self.n_users
         bent = normal.slack + (float(np.linalg.norm(gradient + normal.vector)) + rounding) ** 2 / (
             2 * self.regularization
         )
@@ -86,8 +119,8 @@ class SetObjective:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A point, the gradient and curvature of F there, and what is proved: F − min F ≤ gap, ‖point − argmin‖ ≤
-    distance.
+    """A point, the gradient and curvature of F there (a number: that times the identity), and what is proved: F −
+    min F ≤ gap, ‖point − argmin‖ ≤ distance.
     """
 
     point: Floats
@@ -103,20 +136,15 @@ def minimize_on_set(
 ) -> Solution:
     """A point proved to lie within ``distance`` of the minimizer of ``objective`` on its set.
 
-    Starts at the origin. Uncapped objectives (γ = inf) also end when rounding stops all progress: their
-    ``distance`` may then be larger than asked, and the caller must look at it. Equal inputs give equal bits.
+    Starts at the origin and ends only when the distance is proved: callers ask for what floating point allows for any
+    data. Equal inputs give equal bits.
     """
     feasible = objective.feasible
     state = best = objective.evaluate(objective.origin, feasible)
-    steps, idle = 0, 0
-    while best.distance > distance and not (math.isinf(objective.cap) and idle > _PATIENCE):
+    steps = 0
+    while best.distance > distance:
         on_step(best.distance)
-        last, state = state, _step(objective, state, feasible, best.gap)
-        idle = 0 if state.gap < 0.9 * best.gap else idle + 1
-        if math.isinf(objective.cap) and np.linalg.norm(state.point - last.point) <= 4 * _EPS * np.linalg.norm(
-            last.point
-        ):
-            idle = _PATIENCE + 1
+        state = _step(objective, state, feasible, best.gap)
         best = state if state.gap < best.gap else best
         steps += 1
     return Solution(best.point, best.distance, best.capped, steps)
@@ -143,6 +171,8 @@ def _model_minimizer(state: State, feasible: ConvexSet) -> Floats:
     restarts.
     """
     point, gradient, curvature = state.point, state.gradient, state.curvature
+    if curvature.ndim == 0:
+        return feasible.project(point - gradient / curvature)
     newton = point - np.linalg.solve(curvature, gradient)
     near = feasible.project(newton)
     if float(np.linalg.norm(near - newton)) <= 1e-12 * float(np.linalg.norm(newton - point)):
@@ -172,16 +202,23 @@ def _model_value(state: State, point: Floats) -> float:
     return float(state.gradient @ step + 0.5 * step @ state.curvature @ step)
 
 
-def _kernel(block: UserBlock, model: LinearModel | LinearPart, center: Floats, step: Floats, cap: Cap) -> Sums:
-    if isinstance(model, LinearPart):
-        forces, capped = model.forces(block, cap.force)
-        none = np.zeros((model.dimension, model.dimension))
-        return forces.sum(axis=0), np.zeros(1), np.zeros(1), none, np.array([float(capped)])
+def _linear_kernel(block: UserBlock, model: LinearPart, cap: float) -> Sums:
+    forces, capped = model.forces(block, cap)
+    return forces.sum(axis=0), _lengths(forces), np.array([float(capped)])
+
+
+def _kernel(block: UserBlock, model: ConvexModel, center: Floats, step: Floats, cap: Cap) -> Sums:
     found = pulls(block, model, center, step, cap)
     return (
         found.forces.sum(axis=0),
+        _lengths(found.forces),
+        np.array([float(found.capped)]),
         found.slacks.sum(keepdims=True),
         found.errors.sum(keepdims=True),
         found.hessian,
-        np.array([float(found.capped)]),
     )
+
+
+def _lengths(forces: Floats) -> Floats:
+    """Σ‖v_k‖, which the rounding error of Σv_k is proportional to."""
+    return np.asarray(np.linalg.norm(forces, axis=1).sum(keepdims=True))

@@ -14,8 +14,7 @@ import numpy as np
 
 from userdp.data.blocks import UserBlock
 from userdp.engines.base import Engine, Sums
-from userdp.losses.base import Floats
-from userdp.losses.linear import LinearModel
+from userdp.losses.base import ConvexModel, Floats
 from userdp.solvers.capped import Cap, pulls
 from userdp.solvers.certificate import distance_bound
 
@@ -39,7 +38,7 @@ class CappedObjective:
     """
 
     engine: Engine
-    model: LinearModel
+    model: ConvexModel
     cap: float
     regularization: float
     center: Floats
@@ -127,7 +126,7 @@ def _gradient_step(objective: CappedObjective, state: _State) -> _State:
         smoothness *= 2.0
 
 
-def _kernel(block: UserBlock, model: LinearModel, center: Floats, step: Floats, cap: Cap) -> Sums:
+def _kernel(block: UserBlock, model: ConvexModel, center: Floats, step: Floats, cap: Cap) -> Sums:
     found = pulls(block, model, center, step, cap)
     return (
         found.forces.sum(axis=0),

@@ -40,6 +40,10 @@ class ConvexSet(Protocol):
     def reach(self) -> float:
         """Bound on the norm of the set's points; inf if unbounded."""
 
+    @property
+    def diameter(self) -> float:
+        """Bound on the distance of two of the set's points; inf if unbounded."""
+
     def project(self, point: Floats) -> Floats:
         """The nearest point of the set."""
 
@@ -62,6 +66,11 @@ class WholeSpace:
 
     @property
     def reach(self) -> float:
+        """Unbounded."""
+        return math.inf
+
+    @property
+    def diameter(self) -> float:
         """Unbounded."""
         return math.inf
 
@@ -89,6 +98,11 @@ class Ball:
     def reach(self) -> float:
         """Norm of the centre plus the radius."""
         return float(np.linalg.norm(self.center)) + self.radius
+
+    @property
+    def diameter(self) -> float:
+        """Twice the radius."""
+        return 2 * self.radius
 
     def project(self, point: Floats) -> Floats:
         """Pull towards the centre."""
@@ -123,6 +137,11 @@ class Box:
         """Norm of the farthest corner."""
         return float(np.linalg.norm(np.maximum(np.abs(self.lower), np.abs(self.upper))))
 
+    @property
+    def diameter(self) -> float:
+        """Length of the diagonal."""
+        return float(np.linalg.norm(np.asarray(self.upper) - np.asarray(self.lower)))
+
     def project(self, point: Floats) -> Floats:
         """Clip."""
         return np.clip(point, self.lower, self.upper)
@@ -150,6 +169,11 @@ class Within:
     def reach(self) -> float:
         """The smaller one."""
         return min(self.base.reach, self.ball.reach)
+
+    @property
+    def diameter(self) -> float:
+        """The smaller one."""
+        return min(self.base.diameter, self.ball.diameter)
 
     def project(self, point: Floats) -> Floats:
         """Π_base((1 − t)·point + t·center) with the smallest t that lands in the ball; its distance to the centre

@@ -21,11 +21,12 @@ from userdp.theory.constants import (
     rows_to_win,
     worst_case_sigma,
 )
-from userdp.theory.hard_instances import HardInstance
+from userdp.theory.hard_instances import HardInstance, LinearHardInstance
 from userdp.theory.lower_bounds import (
     LowerBound,
     LowerBoundConstants,
     convex_erm,
+    convex_hard_instance,
     convex_sco,
     strongly_convex_erm,
     strongly_convex_sco,
@@ -36,6 +37,7 @@ from userdp.theory.rates import TABLE_1, Rate, Term, find_rate
 __all__ = [
     "TABLE_1",
     "HardInstance",
+    "LinearHardInstance",
     "LowerBound",
     "LowerBoundConstants",
     "NoiseRow",
@@ -46,6 +48,7 @@ __all__ = [
     "capped_sigma",
     "certified_sensitivity",
     "convex_erm",
+    "convex_hard_instance",
     "convex_sco",
     "deletion_sigma",
     "deletion_stability",

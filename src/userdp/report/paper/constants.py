@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from userdp.report.paper.output import axes, markdown, save, write_csv, write_text
+from userdp.report.paper.output import axes, markdown, save, track, write_csv, write_text
 from userdp.theory import noise_table
 
 
@@ -20,6 +20,7 @@ def run(
     m: int = 100,
     d: int = 20,
     beta: float = 0.01,
+    quiet: bool = False,
 ) -> list[str]:
     """Write constants.csv, constants.png and constants.md; return the table. G = μ = 1; nothing is random."""
     table = noise_table(epsilon, delta, n, m, beta=beta, smoothness=1.0)
@@ -38,10 +39,14 @@ def run(
     )
     figure, (panel,) = axes(1, width=7.5, height=4.0)
     sizes = [10**power for power in range(13)]
+    tables = [
+        noise_table(epsilon, delta, n, size, beta=beta, smoothness=1.0)
+        for size in track(sizes, len(sizes), "constants", quiet=quiet)
+    ]
     for place, entry in enumerate(table):
         if entry.available:
-            curve = [noise_table(epsilon, delta, n, size, beta=beta, smoothness=1.0)[place].sigma for size in sizes]
-            panel.loglog(sizes, curve, label=entry.mechanism, linewidth=1.2)
+            curve, style = [one[place].sigma for one in tables], ("--", "-")[place % 2]
+            panel.loglog(sizes, curve, style, label=entry.mechanism, linewidth=1.2)
     panel.set_xlabel("rows per user, m")
     panel.set_ylabel("noise on each coefficient (G = μ = 1)")
     panel.legend(fontsize=7)
@@ -81,5 +86,6 @@ def command(arguments: argparse.Namespace) -> dict[str, Any]:
         n=arguments.users,
         m=arguments.rows,
         d=arguments.dimension,
+        quiet=arguments.json,
     )
     return {"files": ["constants.csv", "constants.png", "constants.md"], "lines": lines}

@@ -82,5 +82,5 @@ def _user_means(
     mean = scale * signal * direction / np.linalg.norm(direction)
     edge = scale / math.sqrt(d)
     chance = np.clip((1 + mean / edge) / 2, 0.0, 1.0)
-    counts = generator.binomial(m, chance, size=(n, d))
+    counts = np.stack([generator.binomial(m, one, size=n) for one in chance], axis=1)
     return edge * (2 * counts / m - 1), edge * (2 * chance - 1)

@@ -13,6 +13,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 
 import matplotlib.pyplot as plt
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -64,13 +65,28 @@ def write_text(path: Path, lines: Sequence[str]) -> Path:
     return path
 
 
-def axes(columns: int, *, width: float = 4.2, height: float = 3.4) -> tuple[Any, list[Any]]:
-    """A figure with plain, light axes side by side."""
-    figure, made = plt.subplots(1, columns, figsize=(width * columns, height), squeeze=False)
-    for one in made[0]:
+def grid(rows: int, columns: int, *, width: float = 4.2, height: float = 3.4) -> tuple[Any, list[list[Any]]]:
+    """A figure with plain, light axes."""
+    figure, made = plt.subplots(rows, columns, figsize=(width * columns, height * rows), squeeze=False)
+    for one in made.flat:
         one.spines[["top", "right"]].set_visible(False)
         one.grid(color="#e5e7eb", linewidth=0.6)
-    return figure, list(made[0])
+    return figure, [list(line) for line in made]
+
+
+def axes(columns: int, *, width: float = 4.2, height: float = 3.4) -> tuple[Any, list[Any]]:
+    """Axes side by side."""
+    figure, made = grid(1, columns, width=width, height=height)
+    return figure, made[0]
+
+
+def logarithmic(panel: Any) -> None:
+    """Log axes with labels at 1, 2 and 5 times the powers of ten where there are few of these, and none between."""
+    for axis in (panel.xaxis, panel.yaxis):
+        low, high = axis.get_view_interval()
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 50 * low else (1.0,)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
 
 
 def save(figure: Any, path: Path) -> Path:

@@ -1,8 +1,9 @@
-"""The losses of a block's users, each at a point of its own: values, gradients, Hessians."""
+"""Losses of linear predictions, each user at a point of its own: values, gradients, Hessians."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import njit
@@ -10,11 +11,13 @@ from numpy.typing import NDArray
 
 from userdp.data.blocks import UserBlock
 from userdp.losses.base import Floats
-from userdp.losses.linear import LinearModel
+
+if TYPE_CHECKING:
+    from userdp.losses.linear import LinearModel
 
 
 @dataclass(frozen=True)
-class UserProblems:
+class LinearPoints:
     """The users of a block with their rows transformed: values, gradients and Hessians at one point a user.
 
     Points are given relative to a common centre, whose predictions are ``base`` + ``base_rest``, with twice the digits.
@@ -28,23 +31,18 @@ class UserProblems:
     offsets: NDArray[np.int64]
 
     @classmethod
-    def of(cls, model: LinearModel, block: UserBlock, center: Floats) -> UserProblems:
+    def of(cls, model: LinearModel, block: UserBlock, center: Floats) -> LinearPoints:
         """Transform a block's rows."""
         rows = model.rows(block.features)
-        nothing, base, rest = np.zeros(len(rows)), np.empty(len(rows)), np.empty(len(rows))
-        everywhere = np.broadcast_to(center, (block.n_users, len(center)))
-        _predict(rows, block.offsets, nothing, nothing, everywhere, base, rest)
+        nothing = np.zeros(len(rows))
+        base, rest = predict(rows, block.offsets, nothing, nothing, np.tile(center, (block.n_users, 1)))
         return cls(model, base, rest, rows, model.features.targets(block.target), block.offsets)
 
-    def select(self, users: NDArray[np.intp]) -> UserProblems:
+    def select(self, users: NDArray[np.intp]) -> LinearPoints:
         """Only these users (given in increasing order)."""
-        counts = np.diff(self.offsets)
-        kept = np.zeros(len(counts), dtype=bool)
-        kept[users] = True
-        rows = np.repeat(kept, counts)
-        offsets = np.concatenate([[0], np.cumsum(counts[users])]).astype(np.int64)
+        rows, offsets = rows_of(users, self.offsets)
         base, rest = self.base[rows], self.base_rest[rows]
-        return UserProblems(self.model, base, rest, self.rows[rows], self.target[rows], offsets)
+        return LinearPoints(self.model, base, rest, self.rows[rows], self.target[rows], offsets)
 
     @property
     def n_users(self) -> int:
@@ -52,14 +50,10 @@ class UserProblems:
         return len(self.offsets) - 1
 
     def _predictions(self, points: Floats) -> Floats:
-        out, rest = np.empty(len(self.rows)), np.empty(len(self.rows))
-        _predict(self.rows, self.offsets, self.base, self.base_rest, points, out, rest)
-        return out
+        return predict(self.rows, self.offsets, self.base, self.base_rest, points)[0]
 
     def _means(self, rows: Floats, weights: Floats) -> Floats:
-        out = np.zeros((self.n_users, rows.shape[1]))
-        _mean_by_user(rows, weights, self.offsets, out)
-        return out
+        return mean_by_user(rows, weights, self.offsets)
 
     def values(self, points: Floats) -> Floats:
         """h_k(u_k)."""
@@ -89,15 +83,50 @@ class UserProblems:
     def hessians(self, points: Floats) -> Floats:
         """∇²h_k(u_k)."""
         curvature = self.model.loss.curvature(self._predictions(points), self.target)
-        out = np.zeros((self.n_users, self.rows.shape[1], self.rows.shape[1]))
-        _mean_outer_by_user(self.rows, curvature, self.offsets, out)
-        return out
+        return mean_outer_by_user(self.rows, curvature, self.offsets)
 
     def hessian_sum(self, point: Floats) -> Floats:
         """Σ_k ∇²h_k at one point for all: one matrix product instead of one matrix a user."""
         counts = np.diff(self.offsets)
         weights = self.model.loss.curvature(self.base + self.rows @ point, self.target) / np.repeat(counts, counts)
         return np.asarray((self.rows * weights[:, None]).T @ self.rows)
+
+
+def rows_of(users: NDArray[np.intp], offsets: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Which rows are these users' (given in increasing order), and the offsets of what is left."""
+    counts = np.diff(offsets)
+    kept = np.zeros(len(counts), dtype=bool)
+    kept[users] = True
+    return np.repeat(kept, counts), np.concatenate([[0], np.cumsum(counts[users])]).astype(np.int64)
+
+
+def predict(
+    rows: Floats, offsets: NDArray[np.int64], base: Floats, base_rest: Floats, points: Floats
+) -> tuple[Floats, Floats]:
+    """base + ⟨row, point of its user⟩ and what rounding took from it."""
+    out, rest = np.empty(len(rows)), np.empty(len(rows))
+    _predict(rows, offsets, base, base_rest, points, out, rest)
+    return out, rest
+
+
+def mean_by_user(rows: Floats, weights: Floats, offsets: NDArray[np.int64]) -> Floats:
+    """(1/m_k) Σ_j weights[j]·rows[j], shape (users, columns)."""
+    out = np.zeros((len(offsets) - 1, rows.shape[1]))
+    _mean_by_user(rows, weights, offsets, out)
+    return out
+
+
+def mean_outer_by_user(rows: Floats, weights: Floats, offsets: NDArray[np.int64]) -> Floats:
+    """(1/m_k) Σ_j weights[j]·rows[j]·rows[j]ᵀ, shape (users, columns, columns)."""
+    out = np.zeros((len(offsets) - 1, rows.shape[1], rows.shape[1]))
+    _mean_outer_by_user(rows, weights, offsets, out)
+    return out
+
+
+def mean_squares(rows: Floats, offsets: NDArray[np.int64]) -> Floats:
+    """(1/m_k) Σ_j ‖row_j‖², rounded up."""
+    squares = np.concatenate([[0.0], np.cumsum(np.einsum("ji,ji->j", rows, rows))])
+    return np.asarray(np.diff(squares[offsets]) / np.maximum(np.diff(offsets), 1) * (1 + 1e-9))
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
