@@ -1,27 +1,32 @@
 """Accuracy of the default fit against every rival: datasets x ε x methods, mean excess loss over several seeds.
 
-    python benchmarks/accuracy.py                      # everything that is not in the cache yet, then the tables
-    python benchmarks/accuracy.py --datasets bank      # one dataset
-    python benchmarks/accuracy.py --only-report        # tables and pictures of what the cache holds
+    userdp bench accuracy                              # everything that is not in the cache yet, then the tables
+    userdp bench accuracy --datasets bank              # one dataset
+    userdp bench accuracy --methods ours "our mean" --recompute    # the default fit again, after a change of it
+    userdp bench accuracy --only-report                # tables and pictures of what the cache holds
 
-Results are appended to benchmarks/cache/accuracy.csv as they come: start it again after an interruption.
+Results are appended to benchmarks/cache/accuracy.csv as they come: start it again (without --recompute) after an
+interruption. Packages of rivals and held-out data are installed under benchmarks/cache when first needed.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import io
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from accuracy_data import CLASSIFICATION, REGRESSION, Task, load
+from accuracy_data import CLASSIFICATION, KINKS, REGRESSION, Task, base_name, load
 from accuracy_grid import STEPS, Grid, Setting, settings
-from accuracy_methods import METHODS, MeanTask, applies
-from accuracy_report import AGAIN, SHOWN, Results, report
+from accuracy_held_out import HELD_OUT
+from accuracy_methods import METHODS, MeanTask, why_not
+from accuracy_report import AGAIN, SHOWN, Results, guide_page, report
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 ROOT = Path(__file__).resolve().parents[1]
+RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "guide" / "accuracy.md"
 EPSILONS = (0.5, 1.0, 4.0)
 DELTA = 1e-6
 Key = tuple[str, float, str, int]
@@ -52,6 +57,16 @@ class Cache:
         with self.path.open("a", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([*key, f"{value:.9g}"] for key, value in values)
         self.values.update(values)
+
+    def forget(self, datasets: list[str], methods: list[str]) -> None:
+        """Drop what was measured of these methods."""
+        kept = {key: v for key, v in self.values.items() if key[2] not in methods or base_name(key[0]) not in datasets}
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([*key, f"{value:.9g}"] for key, value in kept.items())
+        new = self.path.with_suffix(".new")
+        new.write_text(text.getvalue())
+        new.replace(self.path)
+        self.values, self.torn = kept, False
 
 
 def grid_name(quantile: float, steps: int, rate: float, averaged: bool) -> str:
@@ -103,7 +118,7 @@ def run_methods(
         for epsilon in epsilons:
             for seed in range(seeds):
                 key = (task.name, epsilon, name, seed)
-                if key not in cache.values and applies(name, task):
+                if key not in cache.values and why_not(name, task.name, task.n_users) is None:
                     advance(description=f"{task.name}: {name}, ε = {epsilon:g}")
                     theta = METHODS[name](task, epsilon, DELTA, seed)
                     cache.add([(key, task.risk(theta) - task.best_risk)])
@@ -121,7 +136,7 @@ def add_facts(task: Task | MeanTask, cache: Cache) -> None:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = [*CLASSIFICATION, *REGRESSION]
+    names = [*CLASSIFICATION, *REGRESSION, *KINKS, *HELD_OUT]
     parser.add_argument(
         "--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of the real datasets"
     )
@@ -131,13 +146,16 @@ def main() -> None:
     )
     parser.add_argument("--epsilons", nargs="+", type=float, default=EPSILONS)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--recompute", action="store_true", help="forget what the cache holds of the chosen methods")
     parser.add_argument("--no-curves", action="store_true", help="leave out the runs on fewer users or fewer rows")
     parser.add_argument("--only-report", action="store_true", help="write tables and pictures of what is there")
     parser.add_argument("--cache", type=Path, default=ROOT / "benchmarks" / "cache" / "accuracy.csv")
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--output", type=Path, default=RESULTS)
     chosen = parser.parse_args()
     cache, epsilons = Cache(chosen.cache), tuple(chosen.epsilons)
     methods = [name for name in chosen.methods if name != "tuned"]
+    if chosen.recompute:
+        cache.forget(chosen.datasets, methods)
     columns = (TextColumn("{task.description:48}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, disable=chosen.only_report) as progress:
         jobs = [] if chosen.only_report else chosen.datasets
@@ -157,9 +175,15 @@ def main() -> None:
                 curve = [method for method in methods if method in SHOWN]
                 smaller = [task.fewer_users(n, seed=0) for n in USERS] + [task.fewer_rows(m, seed=0) for m in ROWS]
                 for part in smaller:
+                    add_facts(part, cache)
                     run_methods(part, (1.0,), curve, chosen.seeds, cache, show)
+                    if "tuned" in chosen.methods:
+                        run_grid(part, (1.0,), chosen.seeds, cache, show)
             progress.advance(bar)
     report(cache.values, names, EPSILONS, chosen.output)
+    if chosen.output == RESULTS:
+        PAGE.write_text(guide_page(RESULTS / "accuracy.md"), encoding="utf-8")
+    print(f"Written: {chosen.output / 'accuracy.md'}, accuracy.csv and pictures")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import numpy as np
 from accuracy_data import Task
 
 from userdp.accounting import gdp_of
-from userdp.losses import Logistic
+from userdp.losses.fused import LOGISTIC, RESIDUAL, slope_of
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.95)
 STEPS = (10, 30, 100)
@@ -49,14 +49,19 @@ class Grid:
         self.task, self.delta = task, delta
         self.rows = np.ascontiguousarray(task.rows, dtype=np.float32)
         self.y = task.y.astype(np.float32)
-        self.logistic = isinstance(task.loss, Logistic)
+        slope = slope_of(task.loss)
+        if slope is None:
+            raise ValueError(f"the grid has no kernel for {task.loss}")
+        largest = float(np.finfo(np.float32).max)
+        lower, upper = max(slope.lower, -largest), min(slope.upper, largest)
+        self.slope = (slope.kind, np.float32(lower), np.float32(upper), np.float32(slope.width))
         _, norms = self.mean_gradients(np.zeros((self.rows.shape[1], 1)), np.ones(1))
         self.clips = {quantile: float(np.quantile(norms[:, 0], quantile)) for quantile in QUANTILES}
 
     def mean_gradients(self, thetas: np.ndarray, clips: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Clipped mean gradient at every column of ``thetas``, and the users' lengths before clipping."""
         parts, norms = _clipped(
-            self.rows, self.y, self.task.offsets, thetas.astype(np.float32), clips.astype(np.float32), self.logistic
+            self.rows, self.y, self.task.offsets, thetas.astype(np.float32), clips.astype(np.float32), *self.slope
         )
         return parts.sum(axis=0, dtype=np.float64) / self.task.n_users, norms
 
@@ -71,7 +76,7 @@ class Grid:
 
     def risks(self, thetas: np.ndarray) -> np.ndarray:
         """User-weighted mean loss at every column."""
-        return _risks(self.rows, self.y, self.task.offsets, thetas.astype(np.float32), self.logistic).sum(axis=0)
+        return _risks(self.rows, self.y, self.task.offsets, thetas.astype(np.float32), *self.slope).sum(axis=0)
 
     def _descend(self, batch: list[Setting]) -> tuple[np.ndarray, np.ndarray]:
         steps, dimension, n = batch[0].steps, self.rows.shape[1], self.task.n_users
@@ -89,7 +94,7 @@ class Grid:
 
 
 @numba.njit(fastmath=True, parallel=True, cache=True, error_model="numpy")
-def _clipped(X, y, offsets, thetas, clips, logistic):  # type: ignore[no-untyped-def]
+def _clipped(X, y, offsets, thetas, clips, kind, lower, upper, kink):  # type: ignore[no-untyped-def]
     parts, n, dimension, width = 16, len(offsets) - 1, X.shape[1], thetas.shape[1]
     out = np.zeros((parts, dimension, width), np.float32)
     norms = np.zeros((n, width), np.float32)
@@ -108,12 +113,16 @@ def _clipped(X, y, offsets, thetas, clips, logistic):  # type: ignore[no-untyped
                     if X[i, j] != 0:
                         for q in range(width):
                             z[q] += X[i, j] * thetas[j, q]
-                if logistic:
+                if kind == LOGISTIC:
                     for q in range(width):
                         z[q] = (_sigmoid(z[q]) - y[i]) * share
-                else:
+                elif kind == RESIDUAL:
                     for q in range(width):
-                        z[q] = (z[q] - y[i]) * share
+                        z[q] = min(max((z[q] - y[i]) / kink, lower), upper) * share
+                else:
+                    sign = np.float32(1) if y[i] > 0.5 else np.float32(-1)
+                    for q in range(width):
+                        z[q] = -sign * min(max((np.float32(1) - sign * z[q]) / kink, lower), upper) * share
                 for j in range(dimension):
                     if X[i, j] != 0:
                         for q in range(width):
@@ -134,7 +143,7 @@ def _clipped(X, y, offsets, thetas, clips, logistic):  # type: ignore[no-untyped
 
 
 @numba.njit(fastmath=True, parallel=True, cache=True, error_model="numpy")
-def _risks(X, y, offsets, thetas, logistic):  # type: ignore[no-untyped-def]
+def _risks(X, y, offsets, thetas, kind, lower, upper, kink):  # type: ignore[no-untyped-def]
     parts, n, width = 16, len(offsets) - 1, thetas.shape[1]
     out = np.zeros((parts, width))
     for part in numba.prange(parts):
@@ -148,10 +157,13 @@ def _risks(X, y, offsets, thetas, logistic):  # type: ignore[no-untyped-def]
                         for q in range(width):
                             z[q] += X[i, j] * thetas[j, q]
                 for q in range(width):
-                    if logistic:
+                    if kind == LOGISTIC:
                         own[q] += max(z[q], np.float32(0)) + np.log1p(np.exp(-abs(z[q]))) - y[i] * z[q]
                     else:
-                        own[q] += np.float32(0.5) * (z[q] - y[i]) ** 2
+                        sign = np.float32(1) if y[i] > 0.5 else np.float32(-1)
+                        t = z[q] - y[i] if kind == RESIDUAL else np.float32(1) - sign * z[q]
+                        slope = min(max(t / kink, lower), upper)
+                        own[q] += slope * t - np.float32(0.5) * kink * slope * slope
             for q in range(width):
                 out[part, q] += own[q] / (max(offsets[k + 1] - offsets[k], 1) * n)
     return out

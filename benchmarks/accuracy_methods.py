@@ -7,7 +7,6 @@ radius, concentration) from the data without paying. Ours gets the rows as they 
 from __future__ import annotations
 
 import math
-import os
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -16,18 +15,19 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
-from accuracy_data import Task
+from accuracy_data import Task, loss_of
+from speed_rivals import interpreter
 
 from userdp import baselines
 from userdp.algorithms.fit import fit_linear, fit_location
 from userdp.data import UserDataset
-from userdp.losses import FeatureMap, LinearModel, Logistic
+from userdp.losses import FeatureMap, Hinge, LinearModel, Logistic
 from userdp.mechanisms.noise import SeededNoise
 from userdp.mechanisms.sampling import sample_rows
 
 CLAMP = 3.0  # standard deviations, where a method needs bounded rows
-DIFFPRIVLIB = "DIFFPRIVLIB_PYTHON"  # environment variable: an interpreter that has diffprivlib
 LARGEST_PAIRWISE = 5000  # users, for methods that compare all pairs
+LARGEST_GROUPED = 200_000  # rows that are handed to diffprivlib
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ def _clamped(task: Task) -> LinearModel:
 
 
 def ours(task: Task, epsilon: float, delta: float, seed: int) -> np.ndarray:
-    scale = not isinstance(task.loss, Logistic)
+    scale = not isinstance(task.loss, (Logistic, Hinge))
     release, _ = fit_linear(
         task.dataset, task.loss, scale_target=scale, epsilon=epsilon, delta=delta, random_state=seed
     )
@@ -144,11 +144,20 @@ def _typical_rows(task: Task) -> int:
     return max(int(np.median(np.diff(task.offsets))), 1)
 
 
-def _diffprivlib(rows: Callable[[Task], int]) -> Callable[..., np.ndarray]:
-    """diffprivlib's item-level logistic regression on at most m rows a user, with ε divided by m.
+def _grouped_rows(task: Task) -> int:
+    """Rows a user that diffprivlib is given: the median, or as many as keep it below ``LARGEST_GROUPED`` altogether."""
+    return max(min(_typical_rows(task), LARGEST_GROUPED // task.n_users), 1)
 
-    It needs an older scikit-learn than this library, hence an interpreter of its own.
-    """
+
+@lru_cache(maxsize=1)
+def _worker() -> subprocess.Popen[str]:
+    """An interpreter that fits every file it is told of; diffprivlib needs an older scikit-learn than this library."""
+    command = [interpreter("diffprivlib"), str(Path(__file__).with_name("diffprivlib_fit.py"))]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def _diffprivlib(rows: Callable[[Task], int]) -> Callable[..., np.ndarray]:
+    """diffprivlib's item-level logistic regression on at most m rows a user, with ε divided by m."""
 
     def run(task: Task, epsilon: float, delta: float, seed: int) -> np.ndarray:
         limit = rows(task)
@@ -158,8 +167,9 @@ def _diffprivlib(rows: Callable[[Task], int]) -> Callable[..., np.ndarray]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "rows.npz"
             np.savez(path, X=mapped, y=target, epsilon=epsilon / limit, norm=norm, seed=seed)
-            command = [os.environ[DIFFPRIVLIB], str(Path(__file__).with_name("diffprivlib_fit.py")), str(path)]
-            subprocess.run(command, check=True)
+            print(path, file=_worker().stdin, flush=True)
+            if _worker().stdout.readline() != "done\n":
+                raise RuntimeError("diffprivlib failed: its message is above")
             return np.load(path.with_suffix(".npy"))
 
     return run
@@ -185,7 +195,7 @@ METHODS: dict[str, Callable[..., np.ndarray]] = {
     "one_row_per_user objective": _clamped_method(baselines.one_row_per_user, perturbation="objective"),
     "group_privacy": group,
     "diffprivlib one row": _diffprivlib(lambda task: 1),
-    "diffprivlib group": _diffprivlib(_typical_rows),
+    "diffprivlib group": _diffprivlib(_grouped_rows),
     "levy2021": levy,
     "asi_liu2024": asi_liu,
     "narayanan2022": narayanan,
@@ -198,12 +208,19 @@ PAIRWISE = ("asi_liu2024", "narayanan2022", "friendly_core")
 NEEDS_LIPSCHITZ = tuple(name for name in METHODS if name.startswith(("worst", "one_row", "group", "diffprivlib")))
 
 
-def applies(name: str, task: Task | MeanTask) -> bool:
-    """Whether the method is defined for the task, and affordable."""
-    if (name in MEANS) != isinstance(task, MeanTask):
-        return False
-    if name.startswith("diffprivlib") and DIFFPRIVLIB not in os.environ:
-        return False
-    if name in NEEDS_LIPSCHITZ and not isinstance(task.loss, Logistic):
-        return False
-    return name not in PAIRWISE or task.n_users <= LARGEST_PAIRWISE
+def why_not(name: str, dataset: str, users: float) -> str | None:
+    """Why a method is not run on a task: it is not defined there, or not affordable; None if it is run."""
+    if (name in MEANS) != dataset.startswith("mean of"):
+        return "another task"
+    if name in PAIRWISE and users > LARGEST_PAIRWISE:
+        return f"{users * (users - 1) / 2:.1e} pairs"
+    if dataset.startswith("mean of"):
+        return None
+    loss = loss_of(dataset)
+    if name.startswith("diffprivlib") and not isinstance(loss, Logistic):
+        return "logistic loss only"
+    if name in NEEDS_LIPSCHITZ and not math.isfinite(loss.lipschitz):
+        return "not Lipschitz"
+    if name == "one_row_per_user objective" and not isinstance(loss, Logistic):
+        return "not twice differentiable"
+    return None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
-from accuracy_data import REGRESSION, SYNTHETIC
+from accuracy_data import SYNTHETIC, base_name, loss_of
+from accuracy_held_out import HELD_OUT
 
+from userdp.losses import Logistic, Squared
 from userdp.theory import plan
 
 
@@ -17,9 +19,11 @@ def planner_table(public: dict[tuple[str, str], float], measured: dict[tuple[str
     """
     lines = ["| dataset | ε | predicted noise a coefficient | predicted | measured | measured / predicted | advice |"]
     lines.append("|---" * 7 + "|")
-    close = total = 0
+    counts = {False: [0, 0], True: [0, 0]}  # close and all, of the datasets held out or not
     for (name, epsilon), value in sorted(measured.items()):
-        if (name, "users") not in public or not math.isfinite(value):
+        loss = loss_of(name)
+        known = (name, "users") in public and name == base_name(name) and isinstance(loss, (Logistic, Squared))
+        if not known or not math.isfinite(value):
             continue
         users = int(public[(name, "users")])
         found = plan(
@@ -28,13 +32,16 @@ def planner_table(public: dict[tuple[str, str], float], measured: dict[tuple[str
             int(public[(name, "coefficients")]) - 1,
             epsilon,
             1e-6,
-            loss="squared" if name in REGRESSION else "logistic",
+            loss="squared" if isinstance(loss, Squared) else "logistic",
             signal=public[(name, "constant")],
             **({"similarity": 0.0, "conditioning": 1.0, "tails": 0.0} if name in SYNTHETIC else {}),
         )
         ratio = value / found.excess_risk
-        close, total = close + (1 / 3 <= ratio <= 3), total + 1
+        counts[name in HELD_OUT][0] += 1 / 3 <= ratio <= 3
+        counts[name in HELD_OUT][1] += 1
         advice = found.verdict.split(":")[0] if found.worthwhile else "do not do this"
         numbers = [f"{number:.2g}" for number in (found.noise_per_coefficient, found.excess_risk, value, ratio)]
-        lines.append("| " + " | ".join([name, f"{epsilon:g}", *numbers, advice.split(" about")[0]]) + " |")
-    return [*lines, "", f"{close} of {total} predictions are within a factor 3."]
+        shown = f"{name} (held out)" if name in HELD_OUT else name
+        lines.append("| " + " | ".join([shown, f"{epsilon:g}", *numbers, advice.split(" about")[0]]) + " |")
+    sentence = "{} of {} predictions are within a factor 3 on the datasets above, {} of {} on the held-out ones."
+    return [*lines, "", sentence.format(*counts[False], *counts[True])]

@@ -112,3 +112,42 @@ def test_several_classes(folder, tmp_path):
     found = pd.read_csv(answers)
     assert list(found.columns)[1:] == [f"probability_of_{name}" for name in ("never", "often", "once")]
     assert (found.bought == table.bought).mean() > 0.5
+
+
+@pytest.mark.parametrize("name", ["LinearRegression", "HuberRegressor", "QuantileRegressor", "LinearSVC"])
+def test_every_linear_model(name, folder, tmp_path):
+    model, report, answers = tmp_path / "m.json", tmp_path / "r.html", tmp_path / "p.csv"
+    target, feature = ("bought", "age") if name == "LinearSVC" else ("age", "visits")
+    quantile = ["--quantile", "0.9"] if name == "QuantileRegressor" else []
+    options = [
+        "--model",
+        name,
+        "--user",
+        "user",
+        "--target",
+        target,
+        "--epsilon",
+        "8",
+        "--random-state",
+        "0",
+        *quantile,
+    ]
+    features = ["--features", feature]
+    written = ["--output", str(model), "--report", str(report)]
+    assert main(["fit", str(folder / "rows.csv"), *options, *features, *written]) == 0
+    assert target in report.read_text()
+    assert main(["predict", str(model), str(folder / "rows.csv"), "--output", str(answers)]) == 0
+    table, truth = pd.read_csv(answers), pd.read_csv(folder / "rows.csv")
+    if name == "LinearSVC":
+        assert (table.bought == truth.bought).mean() > 0.6
+    elif name == "QuantileRegressor":
+        assert (truth.age <= table.age).mean() == pytest.approx(0.9, abs=0.05)
+    else:
+        assert table.age.mean() == pytest.approx(40, abs=2)
+
+
+def test_a_quantile_needs_its_model(folder, capsys, tmp_path):
+    common = ["fit", str(folder / "rows.csv"), *FIT, "--output", str(tmp_path / "m.json")]
+    for extra in (["--quantile", "0.9"], ["--model", "Forest"]):
+        assert main([*common, *extra]) == 2
+        assert extra[0] in capsys.readouterr().err

@@ -15,7 +15,7 @@ from userdp import __version__
 from userdp.accounting import BudgetExceeded
 from userdp.data import DataError
 from userdp.data.loading import read_table, split_columns
-from userdp.estimators import LogisticRegression, model_file
+from userdp.estimators import model_file
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,7 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     fit = _command(commands, "fit", _fit, "train a private model on a CSV or Parquet file")
     fit.add_argument("data", type=Path, help="CSV file, Parquet file, or folder of Parquet files")
     fit.add_argument("--user", help="column with the user id; without it every row counts as its own user")
-    fit.add_argument("--target", required=True, help="column to predict (its values are the classes)")
+    fit.add_argument("--target", required=True, help="column to predict (for a classifier its values are the classes)")
+    fit.add_argument("--model", default="LogisticRegression", help=f"one of {', '.join(model_file.MODELS)}")
+    fit.add_argument("--quantile", type=float, help="the quantile of a QuantileRegressor (default 0.5)")
     fit.add_argument("--features", help="comma-separated feature columns (default: all other columns)")
     fit.add_argument("--epsilon", type=float, default=1.0, help="privacy parameter ε (default 1)")
     fit.add_argument("--delta", type=float, default=1e-6, help="privacy parameter δ (default 1e-6)")
@@ -80,15 +82,22 @@ def _command(commands: Any, name: str, run: Any, text: str) -> argparse.Argument
 
 def _fit(arguments: argparse.Namespace) -> dict[str, Any]:
     features = arguments.features.split(",") if arguments.features else None
-    table, target, users = split_columns(arguments.data, arguments.user, arguments.target, features)
-    model = LogisticRegression(
+    if arguments.model not in model_file.MODELS:
+        raise ValueError(f"--model must be one of {', '.join(model_file.MODELS)}, got {arguments.model}")
+    model = model_file.MODELS[arguments.model](
         arguments.epsilon,
         arguments.delta,
         adjacency=arguments.adjacency,
         n_users=arguments.users,
         random_state=arguments.random_state,
         verbose=not arguments.json,
-    ).fit(table, target, groups=users)
+    )
+    if arguments.quantile is not None:
+        if "quantile" not in model.get_params():
+            raise ValueError(f"--quantile is for --model QuantileRegressor, not {arguments.model}")
+        model.set_params(quantile=arguments.quantile)
+    table, target, users = split_columns(arguments.data, arguments.user, arguments.target, features)
+    model.fit(table, target, groups=users)
     names = tuple(table.column_names)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     model_file.save(arguments.output, model, names, arguments.target)

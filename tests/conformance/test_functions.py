@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from tests.losses.own import SoftWorst
 from userdp.accounting import Budget
 from userdp.algorithms import (
     Problem,
@@ -32,7 +33,7 @@ from userdp.algorithms import (
 from userdp.algorithms.plan import CappedShare
 from userdp.data import UserDataset
 from userdp.engines import LocalEngine
-from userdp.losses import Absolute, FeatureMap, Hinge, Huber, LinearModel, Logistic, Pinball, Squared
+from userdp.losses import Absolute, FeatureMap, GeneralModel, Hinge, Huber, LinearModel, Logistic, Pinball, Squared
 from userdp.losses.distance import DistanceModel
 from userdp.losses.softmax import SoftmaxModel
 from userdp.losses.vector import VectorModel
@@ -54,6 +55,7 @@ MODELS = {
     "mean": lambda features: VectorModel(1.0, 1.0, features),
     "distance": lambda features: DistanceModel(features, WIDTH),
     "weighted": lambda features: RowWeighted(LinearModel(Logistic(), features), 4.0),
+    "own": lambda features: GeneralModel(SoftWorst(WIDTH), features),
 }
 PLANS = {
     "phased-erm": lambda problem, n, **o: plan_phased_erm(problem, n, radius=1.0, phases=o.pop("phases", 2), **o),
@@ -166,7 +168,12 @@ class Case:
         return (16 if blocks else 6) if self.release == "capped" else (40 if blocks else 20)
 
     def problem(self, d: int = 2) -> Problem:
-        return problem(self.loss, d, scale=1.0 if self.release == "capped" else 4.0)
+        if self.release == "capped":
+            return problem(self.loss, d)
+        declared = problem(self.loss, d, scale=4.0)
+        if isinstance(declared.model, RowWeighted):  # nobody has more rows than this: G is true for all
+            return replace(declared, model=RowWeighted(declared.model.model, 10_000.0))
+        return declared
 
     def plan(self, target: Problem, **changes):
         return PLANS[self.algorithm](target, self.users, **self.options | changes)

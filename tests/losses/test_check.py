@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from tests.losses.own import SoftWorst, Worst
 from userdp.losses import Absolute, Hinge, Huber, Logistic, LossError, Pinball, Squared, check_loss
 from userdp.losses.blur import blurred
 
@@ -56,6 +57,43 @@ BROKEN = {
 def test_broken_promises_are_caught(changes, message):
     with pytest.raises(LossError, match=message):
         check_loss(Broken(**changes))
+
+
+def test_a_general_loss_passes():
+    check_loss(Worst())
+    for width in (1e-3, 0.05, 1.0):
+        check_loss(SoftWorst(width), columns=2)
+
+
+class Dents(Worst):
+    """Not convex."""
+
+    def value(self, points, rows, targets):
+        return np.cos(points).sum(axis=1)
+
+    def subgradient(self, points, rows, targets):
+        return -np.sin(points)
+
+
+GENERAL = {
+    "not convex": (Dents, {"lipschitz": 2.0}, "not convex"),
+    "wrong subgradient": (Worst, {"subgradient": lambda p, x, y: np.sign(p - x) / 2}, "does not fit"),
+    "lipschitz": (Worst, {"lipschitz": 0.5}, "exceeds lipschitz 0.5"),
+    "smoothness": (Worst, {"smoothness": 1e3}, "outruns smoothness"),
+    "minimum": (Worst, {"minimum": lambda x, y: np.ones(len(x))}, "below the declared minimum"),
+    "shape": (Worst, {"subgradient": lambda p, x, y: np.zeros(len(x))}, "subgradient must work on arrays"),
+    "overflow": (Worst, {"value": lambda p, x, y: np.exp(1e4 * np.abs(p[:, 0]))}, "not finite"),
+    "other rows": (Worst, {"value": lambda p, x, y: np.abs(p - x).max(axis=1) + len(x)}, "depends on other rows"),
+    "constant": (Worst, {"lipschitz": 0.0}, "lipschitz must be a positive number"),
+}
+
+
+@pytest.mark.parametrize(("base", "changes", "message"), GENERAL.values(), ids=GENERAL.keys())
+def test_broken_promises_of_a_general_loss_are_caught(base, changes, message):
+    loss = base()
+    vars(loss).update(changes)
+    with pytest.raises(LossError, match=message):
+        check_loss(loss)
 
 
 def test_curvature_that_a_step_meets_is_that_of_reweighted_least_squares():

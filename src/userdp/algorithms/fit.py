@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -28,9 +28,10 @@ from userdp.data.blocks import UserBlock
 from userdp.engines import Engine, Labelled, LocalEngine
 from userdp.engines.base import Sums
 from userdp.losses import FeatureMap, LinearModel, Loss
-from userdp.losses.base import ConvexModel, Floats, UserModel
+from userdp.losses.base import ConvexLoss, ConvexModel, Floats, UserModel
 from userdp.losses.blur import blurred
 from userdp.losses.distance import DistanceModel
+from userdp.losses.general import GeneralModel, SubgradientModel
 from userdp.losses.kink import widened
 from userdp.losses.softmax import SoftmaxModel, contrasts
 from userdp.losses.vector import VectorModel
@@ -99,27 +100,35 @@ def fit_softmax(
     return LinearRelease(coef, intercept, *features.limits, **published), end.diagnostics
 
 
-def fit_location(data: Data, location: Location, **settings: Any) -> tuple[LocationRelease, dict[str, Any]]:
-    """Minimize (1/n) Σ_k h_k(θ), h_k the mean over user k's rows of ‖θ − x‖²/2 ("mean") or ‖θ − x‖
-    ("geometric-median").
+def fit_location(
+    data: Data, location: Location | ConvexLoss, **settings: Any
+) -> tuple[LocationRelease, dict[str, Any]]:
+    """Minimize (1/n) Σ_k h_k(θ), h_k the mean over user k's rows of ‖θ − x‖²/2 ("mean"), ‖θ − x‖ ("geometric-median")
+    or of another convex loss ℓ(θ; x) of their difference.
 
-    The median's distances are Euclidean in the features as they came: all of them get one scale.
+    Distances other than the mean's are in the features as they came: all of them get one scale.
     """
     chosen = FitSettings(**settings, fit_intercept=False)
     center = chosen.start((data.n_features,))
-    distance = DistanceModel if chosen.algorithm == DEFAULT_ALGORITHM else partial(DistanceModel, width=SMOOTHING)
-    models: dict[Location, Callable[[FeatureMap], ConvexModel]] = {
-        "mean": lambda features: VectorModel(1.0, 1.0, features),
-        "geometric-median": distance,
-    }
-    task = Task(lambda features, geometry: models[location](features), None)
+    certified = chosen.algorithm != DEFAULT_ALGORITHM
+    build: Callable[[FeatureMap], ConvexModel]
+    if location == "mean":
+        build = partial(VectorModel, 1.0, 1.0)
+    elif location == "geometric-median":
+        build = partial(DistanceModel, width=SMOOTHING) if certified else DistanceModel
+    else:
+        if (found := location.dimension(data.n_features)) != data.n_features:
+            raise ValueError(f"a location has {data.n_features} coefficients, one a feature: this loss has {found}")
+        # Phases of gradients need no more of a model than its subgradients.
+        build = cast(Any, partial(GeneralModel if certified else SubgradientModel, location))
+    task = Task(lambda features, geometry: build(features), None)
     fit = _Fit.of(chosen, data, task, intercept=False)
-    features = fit.units(shift=True, one_scale=location == "geometric-median")
+    features = fit.units(shift=True, one_scale=location != "mean")
     start = np.zeros(data.n_features) if chosen.center is None else (center - features.center) / features.scale
     end = fit.descend(features, start[None, :])
     point = features.center + features.scale * end.coefficients[0]
     covariance = end.covariance * np.outer(features.scale, features.scale)
-    loss = "squared distance" if location == "mean" else str(distance(features))
+    loss = "squared distance" if location == "mean" else str(build(features))
     published = fit.published(features, covariance, end, loss)
     return LocationRelease(point, **published), end.diagnostics
 

@@ -275,7 +275,9 @@ def _noise_per_curvature(
     problem: Problem, settings: Settings, n_users: int, share: float, cap: float, beta: float
 ) -> float:
     """√d·σ·Λ/2: expected length of the noise per unit of 1/Λ, which does not depend on Λ; halved as in γ√d/(nμ_G)."""
-    probe = make_step(problem, settings, "phase 1", (0, n_users), regularization=1.0, beta=beta, share=share, cap=cap)
+    probe = make_step(
+        problem, settings, "phase 1", (0, n_users), regularization=1.0, beta=beta, share=share, cap=cap, tangent=True
+    )
     return math.sqrt(problem.dimension) * probe.sigma * probe.strong_convexity / 2
 
 

@@ -247,6 +247,8 @@ def make_step(
     tangent: bool = False,
 ) -> Step:
     """One release at a share of the budget: ε·share, δ·share (basic composition), or √share of the Gaussian budget."""
+    if not (tangent or hasattr(problem.model, "at_points")):
+        raise ValueError(f"{label}: {problem.model} has subgradients only: use schedule='linear', or smooth it")
     n_users = slots[1] - slots[0]
     whole = regularization + problem.strong_convexity
     if not whole > 0:

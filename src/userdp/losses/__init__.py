@@ -1,8 +1,9 @@
 """Pointwise convex losses, and how a row's prediction becomes a user's loss."""
 
 from userdp.losses.absolute import Absolute, Huber, Pinball
-from userdp.losses.base import Loss
+from userdp.losses.base import ConvexLoss, Loss
 from userdp.losses.check import LossError, check_loss
+from userdp.losses.general import GeneralModel, SubgradientModel
 from userdp.losses.hinge import Hinge
 from userdp.losses.linear import FeatureMap, LinearModel
 from userdp.losses.logistic import Logistic
@@ -10,7 +11,9 @@ from userdp.losses.squared import Squared
 
 __all__ = [
     "Absolute",
+    "ConvexLoss",
     "FeatureMap",
+    "GeneralModel",
     "Hinge",
     "Huber",
     "LinearModel",
@@ -19,5 +22,6 @@ __all__ = [
     "LossError",
     "Pinball",
     "Squared",
+    "SubgradientModel",
     "check_loss",
 ]

@@ -40,6 +40,35 @@ class Loss(Protocol):
         """A lower bound on φ(·, y), the value −φ*(0) of the conjugate: the certificate uses nothing else of it."""
 
 
+class ConvexLoss(Protocol):
+    """ℓ(θ; x, y): convex in θ, vectorized over rows: (rows, dimension) points, (rows, columns) features, targets.
+
+    An entry of a result is a function of that row of the arguments alone. Constants are declared: ``lipschitz`` G
+    bounds ‖∂ℓ‖ (inf where only ‖∂ℓ‖ ≤ β(‖θ‖ + ‖x‖ + |y|) holds), ``smoothness`` β how fast the gradient turns (inf if
+    ℓ has kinks).
+    """
+
+    @property
+    def lipschitz(self) -> float:
+        """Bound on ‖∂ℓ‖."""
+
+    @property
+    def smoothness(self) -> float:
+        """Lipschitz constant of the gradient."""
+
+    def dimension(self, columns: int) -> int:
+        """Number of coefficients for so many columns (the constant one, if there is an intercept, included)."""
+
+    def value(self, points: Floats, rows: Floats, targets: Floats) -> Floats:
+        """ℓ(θ; x, y), shape (rows,)."""
+
+    def subgradient(self, points: Floats, rows: Floats, targets: Floats) -> Floats:
+        """Some element of ∂ℓ(θ; x, y), shape (rows, dimension)."""
+
+    def minimum(self, rows: Floats, targets: Floats) -> Floats:
+        """A lower bound on ℓ(·; x, y), shape (rows,)."""
+
+
 class UserModel(Protocol):
     """h_k(θ) as far as gradient phases need it: convex in θ, a function of the user's own rows."""
 
