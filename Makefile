@@ -22,9 +22,9 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 bench: $(READY)
-	$(BIN)/python benchmarks/accuracy.py
+	$(BIN)/userdp bench accuracy
 
-# Environments of the packages that benchmarks/speed.py compares with.
+# Environments of the packages that benchmarks compare with; the benchmarks make them too, when first needed.
 bench-env: $(READY)
 	$(BIN)/python benchmarks/speed_rivals.py
 
@@ -39,6 +39,7 @@ $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "userdp needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev]'
+	$(BIN)/userdp compile
 	@touch $(READY)
 
 clean:

@@ -151,3 +151,22 @@ def test_a_quantile_needs_its_model(folder, capsys, tmp_path):
     for extra in (["--quantile", "0.9"], ["--model", "Forest"]):
         assert main([*common, *extra]) == 2
         assert extra[0] in capsys.readouterr().err
+
+
+def test_bench_hands_its_options_on(capfd):
+    assert main(["bench", "accuracy", "--help"]) == 0
+    assert "--recompute" in capfd.readouterr().out
+    assert main(["bench", "accuracy", "--datasets", "nowhere"]) == 2
+    assert "userdp bench: accuracy.py ended with exit code 2" in capfd.readouterr().err
+
+
+def test_bench_without_a_source_tree_says_so(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("userdp.report.bench.FOLDER", tmp_path)
+    assert main(["bench", "speed"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("userdp bench: benchmarks come with the source tree")
+
+
+def test_compiling_ahead(capsys):
+    assert main(["compile", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["seconds"] > 0

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.optimize import linprog
+
+from userdp.losses import Pinball
 
 
 @pytest.fixture
@@ -16,7 +21,7 @@ def accuracy(monkeypatch):
 
     yield accuracy
     for name in set(sys.modules) - before:
-        if name.startswith("accuracy"):
+        if name.startswith(("accuracy", "speed_rivals")):
             del sys.modules[name]
 
 
@@ -43,3 +48,41 @@ def test_the_report_takes_the_best_setting_and_names_what_is_missing(accuracy, t
     assert "0.5/0/1/mean" in text
     assert "- bank, ε = 4: ours" in text
     assert "bank,1.0,tuned,2,1,0,0.5/0/1/mean" in (tmp_path / "accuracy.csv").read_text()
+
+
+def test_the_default_fit_is_measured_again_and_nothing_else_is_forgotten(accuracy, tmp_path):
+    path = tmp_path / "accuracy.csv"
+    kept = {("bank", 1.0, "levy2021", 0): 1.0, ("nlswork", 1.0, "ours", 0): 2.0, ("bank", 0.0, "users", 0): 3.0}
+    cache = accuracy.Cache(path)
+    cache.add(kept.items())
+    cache.add(((name, 1.0, "ours", 0), 4.0) for name in ("bank", "bank n=500", "mean of bank", "bank m=3"))
+    cache.forget(["bank"], ["ours"])
+    assert cache.values == accuracy.Cache(path).values == kept
+
+
+def test_cells_that_are_not_run_say_why(accuracy):
+    why_not = accuracy.why_not
+    assert why_not("ours", "bank", 946) is None
+    assert why_not("narayanan2022", "oulad", 23351) == "2.7e+08 pairs"
+    assert why_not("worst_case_output", "oulad score", 23351) == "not Lipschitz"
+    assert why_not("worst_case_output", "nlswork SVM", 4148) is None
+    assert why_not("diffprivlib group", "bank SVM n=500", 500) == "logistic loss only"
+    assert why_not("friendly_core", "bank", 946) == "another task"
+
+
+def test_the_guide_shows_the_results(accuracy):
+    assert accuracy.PAGE.read_text() == accuracy.guide_page(accuracy.RESULTS / "accuracy.md")
+
+
+def test_the_optimum_of_a_loss_with_a_kink_is_that_of_a_linear_program(accuracy):
+    """Smoothing over w lowers the pinball loss by at most w/8 at the median."""
+    data = sys.modules["accuracy_data"]
+    task = replace(data._synthetic_wage("small", 40, 5, 3, 0), loss=Pinball(0.5))
+    rows, size = task.rows, task.rows.shape[1]
+    cost = np.concatenate([np.zeros(size), task.weights / 2, task.weights / 2])
+    equal = np.hstack([rows, np.eye(len(rows)), -np.eye(len(rows))])
+    bounds = [(None, None)] * size + [(0, None)] * (2 * len(rows))
+    exact = linprog(cost, A_eq=equal, b_eq=task.y, bounds=bounds).fun
+    assert exact - task.loss.kink.width / 8 <= task.best_risk <= exact + 1e-6
+    middle = np.abs(task.y - np.median(task.y)) @ task.weights / 2
+    assert task.constant_excess + task.best_risk == pytest.approx(middle, abs=task.loss.kink.width)

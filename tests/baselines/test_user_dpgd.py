@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from tests.baselines.users import Recorder, dataset, random_users
 from userdp.accounting import compose, delta_of
 from userdp.baselines import user_dpgd
 from userdp.baselines.user_dpgd import COUNT_SHARE, next_clip
-from userdp.losses import FeatureMap, LinearModel, Logistic, Squared
+from userdp.losses import FeatureMap, Hinge, LinearModel, Logistic, Pinball, Squared
 from userdp.mechanisms.noise import SeededNoise
 
 MODEL = LinearModel(Logistic(), FeatureMap.identity(3))
@@ -96,7 +97,8 @@ def test_bad_settings_are_refused():
             run(random_users(5, 2, 3), **wrong)
 
 
-def test_the_fast_version_of_the_benchmark_is_the_same(monkeypatch):
+@pytest.mark.parametrize("loss", [Logistic(), Squared(), Pinball(0.9, width=0.05), Hinge(width=0.05)], ids=str)
+def test_the_fast_version_of_the_benchmark_is_the_same(monkeypatch, loss):
     """Without noise, the batched kernel and the library give the same point."""
     folder = Path(__file__).parents[2] / "benchmarks"
     monkeypatch.syspath_prepend(str(folder))
@@ -106,6 +108,7 @@ def test_the_fast_version_of_the_benchmark_is_the_same(monkeypatch):
         monkeypatch.setitem(sys.modules, name, module)
         spec.loader.exec_module(module)
     task = sys.modules["accuracy_data"]._synthetic("small", 60, 8, 4, 0)
+    task = replace(task, loss=loss)
     grid = sys.modules["accuracy_grid"].Grid(task, 1e-6)
     setting = sys.modules["accuracy_grid"].Setting(1e9, 0.5, 10, 1.0, 0)
     monkeypatch.setattr(sys.modules["accuracy_grid"], "gdp_of", lambda epsilon, delta: 1e12)
