@@ -15,12 +15,13 @@ import matplotlib.pyplot as plt
 from accuracy_data import CLASSIFICATION, KINKS, REGRESSION
 from accuracy_grid import SIZE
 from accuracy_held_out import HELD_OUT
-from accuracy_methods import LARGEST_GROUPED, LARGEST_PAIRWISE, MEANS, METHODS, why_not
+from accuracy_methods import LARGEST_GROUPED, LARGEST_PAIRWISE, MEANS, METHODS, STRENGTHS, why_not
 from accuracy_planner import planner_table
 
 Cell = tuple[str, float]
 Values = dict[tuple[str, float, str, int], float]
 AGAIN = "tuned, fresh seeds"
+MAIN = ("ours", "tuned", "user_dpgd fixed")
 SHOWN = (
     "ours",
     "tuned",
@@ -136,10 +137,11 @@ def _markdown(results: Results, names: list[str], epsilons: tuple[float, ...]) -
         f"{LARGEST_PAIRWISE:,} users, worst-case sensitivities need a Lipschitz loss; *refused* means too few users",
         "for its proof, before data was touched. Features are standardized without privacy, rows clamped to ±3 where",
         'bounded rows are needed. diffprivlib 0.6.6 is item-level and pure ε-DP; "group" divides ε by m, the median',
-        f"number of rows or {LARGEST_GROUPED:,} over the number of users if that is less. The number of seeds behind",
-        "each cell is in `accuracy.csv`; some of the slow ones on large datasets have two instead of five.",
+        f"number of rows or {LARGEST_GROUPED:,} over the number of users if that is less; its C is the best of",
+        f"{', '.join(f'{strength:g}' for strength in STRENGTHS)} for every single run, chosen on the answer. The",
+        "number of seeds behind each cell is in `accuracy.csv`; some slow methods on large datasets have two.",
         "",
-        *_other_table(results, names, epsilons),
+        *_other_table(results, [name for name in names if name not in HELD_OUT], epsilons),
         "",
         "## Means",
         "",
@@ -241,7 +243,7 @@ def _missing(results: Results, names: list[str], epsilons: tuple[float, ...]) ->
         f"{name}, ε = {epsilon:g}: {method}"
         for name in names
         for epsilon in epsilons
-        for method in ("ours", "tuned", "user_dpgd fixed")
+        for method in MAIN
         if math.isnan(results.get(name, epsilon, method))
     ]
     return (
@@ -254,10 +256,13 @@ def _missing(results: Results, names: list[str], epsilons: tuple[float, ...]) ->
 def _number(value: float) -> str:
     if not math.isfinite(value):
         return "–"
+    if value >= 1000:
+        return f"{value:.1e}"
     return f"{value:.2f}" if value >= 0.095 else f"{value:.2g}" if value >= 1e-3 else f"{value:.5f}"
 
 
 def _epsilon_picture(results: Results, names: list[str], epsilons: tuple[float, ...], path: Path) -> None:
+    names = [name for name in names if (name, "constant") in results.public]
     columns = 4
     rows = math.ceil(len(names) / columns)
     figure, axes = plt.subplots(rows, columns, figsize=(3.6 * columns, 2.8 * rows), squeeze=False)
@@ -278,7 +283,7 @@ def _curve_picture(results: Results, letter: str, word: str, path: Path) -> None
     names = sorted({point.split(f" {letter}=")[0] for point in points})
     if not names:
         return
-    figure, axes = plt.subplots(1, len(names), figsize=(4.6 * len(names), 3.6), squeeze=False)
+    figure, axes = plt.subplots(1, len(names), figsize=(4.6 * len(names), 4.2), squeeze=False)
     for axis, name in zip(axes.flat, names):
         sizes = sorted(int(point.split("=")[1]) for point in points if point.startswith(f"{name} {letter}="))
         parts = [f"{name} {letter}={size}" for size in sizes]
@@ -296,9 +301,10 @@ def _references(axis: plt.Axes, places: list[float], constants: list[float]) -> 
     """The constant model and, at 0 below a logarithmic axis, the non-private one."""
     axis.plot(places, constants, color="grey", linestyle=":", linewidth=1, label="constant model")
     shown = [y for line in axis.lines for y in line.get_ydata() if math.isfinite(y) and y > 0]
-    axis.set_yscale("symlog", linthresh=min(shown, default=1.0) / 3, linscale=0.3)
+    smallest = 10.0 ** math.floor(math.log10(min(shown, default=1.0)))
+    axis.set_yscale("symlog", linthresh=smallest, linscale=0.6)
     axis.axhline(0.0, color="black", linestyle="--", linewidth=1, label="non-private optimum")
-    axis.set_ylim(bottom=0.0)
+    axis.set_ylim(bottom=-0.3 * smallest)
 
 
 def _line(axis: plt.Axes, results: Results, cells: list[Cell], places: list[float], method: str) -> None:
@@ -326,7 +332,8 @@ def _finish(figure: plt.Figure, axes: np.ndarray, label: str, path: Path) -> Non
         axis.set_ylabel("excess loss")
     lines = {text: line for axis in axes.flat for line, text in zip(*axis.get_legend_handles_labels())}
     figure.legend(lines.values(), lines.keys(), loc="lower center", ncols=4, frameon=False)
-    figure.tight_layout(rect=(0, 0.08, 1, 0.97))
+    height = figure.get_size_inches()[1]
+    figure.tight_layout(rect=(0, 0.75 / height, 1, 1 - 0.25 / height))
     figure.suptitle("Excess loss over the non-private optimum, mean and standard error")
     figure.savefig(path, dpi=90)
     plt.close(figure)

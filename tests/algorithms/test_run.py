@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from userdp.accounting import Budget
 from userdp.algorithms import (
     PaperRelease,
     Problem,
@@ -31,6 +32,7 @@ from userdp.losses.absolute import Absolute
 from userdp.losses.base import Floats
 from userdp.losses.hinge import Hinge
 from userdp.losses.vector import VectorModel
+from userdp.mechanisms.gaussian import Channel
 from userdp.mechanisms.noise import SeededNoise
 from userdp.mechanisms.slots import assign_slots
 from userdp.solvers.sets import Ball, Box
@@ -303,3 +305,25 @@ def test_permuted_rows_keep_the_sizes() -> None:
     assert np.array_equal(again.rows_per_user, data.rows_per_user)
     assert not np.array_equal(again.blocks[0].features, data.blocks[0].features)
     np.testing.assert_allclose(np.sort(again.blocks[0].features, axis=0), np.sort(data.blocks[0].features, axis=0))
+
+
+class Naive(Logistic):
+    """The logistic loss as one should not write it: e^z overflows."""
+
+    def derivative(self, prediction: Floats, target: Floats) -> Floats:
+        with np.errstate(all="ignore"):
+            return np.exp(prediction) / (1 + np.exp(prediction)) - target
+
+
+def test_a_loss_that_overflows_is_refused_before_data() -> None:
+    """Where a loss is not a number nothing is certified: the minimizer would move by more than its sensitivity."""
+    problem = Problem(LinearModel(Naive(), FeatureMap.identity(D, bound=1e4)), 1.0, Ball(np.zeros(D), 2.0))
+    with pytest.raises(ValueError, match="not a finite number at prediction"):
+        phased_erm(users(0), problem, **PUBLIC, radius=1.0, phases=2, force_cap=CAP, random_state=0)
+
+
+def test_nothing_that_is_not_a_number_is_released() -> None:
+    budget = Budget.of(1.0, 1e-6)
+    with pytest.raises(FloatingPointError, match="not released"):
+        Channel(budget, SeededNoise(0)).release(np.array([np.nan]), 1.0, 0.1, "a")
+    assert budget.events == []

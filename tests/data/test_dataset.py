@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -183,3 +184,25 @@ def test_arrays_round_trip() -> None:
     assert features.shape == (10, 2)
     assert target.shape == (10,)
     assert owner.tolist() == [0, 0, 1, 1, 2, 3, 3, 4, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        np.array([1, pd.NA], dtype=object),
+        pd.array(["a", pd.NA], dtype="string"),
+        np.ma.array([1, 2], mask=[False, True]),
+        np.array([1, complex("nan")]),
+        [1, None],
+    ],
+    ids=["NA", "text", "masked", "complex", "list"],
+)
+def test_every_kind_of_missing_id_is_seen(ids: Any) -> None:
+    with pytest.raises(DataError, match="1 missing user ids"):
+        UserDataset.from_arrays(np.zeros((2, 1)), None, ids)
+
+
+@pytest.mark.parametrize("names", [["a", "a"], [1, "1"]])
+def test_columns_with_one_name_are_refused(names: list[Any]) -> None:
+    with pytest.raises(DataError, match="several columns named"):
+        UserDataset.from_arrays(pd.DataFrame(np.arange(4.0).reshape(2, 2), columns=names), None, [0, 1])

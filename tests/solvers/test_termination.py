@@ -12,6 +12,7 @@ from userdp.engines import LocalEngine
 from userdp.losses import Absolute, FeatureMap, LinearModel
 from userdp.losses.hinge import Hinge
 from userdp.solvers import CappedObjective, minimize
+from userdp.solvers.capped import _capped_hessian
 
 
 @pytest.mark.parametrize("first", [0.0, 1.0])
@@ -35,3 +36,18 @@ def test_a_narrow_kink(seed):
     objective = CappedObjective(LocalEngine(data), model, cap, strength, np.zeros(d), n)
     distance = 0.01 * 2 * cap / (strength * n)
     assert minimize(objective, distance).distance <= distance
+
+
+class Flat:
+    """One user on a flat piece of a kinked loss."""
+
+    def hessians(self, points):
+        return np.zeros((len(points), points.shape[1], points.shape[1]))
+
+
+@pytest.mark.parametrize("distance", [1e-3, 1e-8, 1e-14])
+def test_the_curvature_of_a_flat_user_at_theta_is_finite(distance):
+    """γ/‖θ − u‖ was once cut down to nothing there, and the system that gives the curvature was singular."""
+    curvature = _capped_hessian(Flat(), np.full((1, 12), distance), np.zeros(1), np.zeros(12), 12.0)
+    assert np.isfinite(curvature).all()
+    assert np.abs(curvature).max() <= 1e-3

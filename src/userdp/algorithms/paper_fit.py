@@ -149,7 +149,8 @@ class PaperFit:
         plan = self.second_part(problem, cap)
         released = run(data, problem, plan, progress=False, channel=channel, engine=engine)
         theta = released.theta - path.absolute(np.zeros(model.dimension))
-        return PaperEnd(released, theta, noise_variance(released), cap)
+        own = 0.0 if isinstance(model, VectorModel) else 1.0
+        return PaperEnd(released, theta, noise_variance(released, own), cap)
 
     def describe(self, plan: Plan) -> str:
         """The plan of the whole fit."""
@@ -170,10 +171,12 @@ class PaperEnd:
     cap: float
 
 
-def noise_variance(released: PaperRelease) -> float:
-    """Of each coordinate, for a loss of unit curvature: a phase with λ passes on λ/(1 + λ) of its centre's noise."""
+def noise_variance(released: PaperRelease, own: float) -> float:
+    """Of each coordinate, for users' losses of curvature ``own`` beyond what the plan counts as strong convexity Λ: a
+    phase with λ passes on λ/(own + Λ) of its centre's noise.
+    """
     steps = [step for stage in released.plan.stages for step in stage.steps]
     variance = 0.0
     for step, sigma in zip(steps, released.sigmas, strict=True):
-        variance = variance * (step.regularization / (1 + step.strong_convexity)) ** 2 + sigma**2
+        variance = variance * (step.regularization / (own + step.strong_convexity)) ** 2 + sigma**2
     return variance

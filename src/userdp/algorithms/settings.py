@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,9 @@ from userdp.losses.base import Floats
 DEFAULT_ALGORITHM = "auto"
 ALGORITHMS = (DEFAULT_ALGORITHM, *PAPER_ALGORITHMS)
 WEIGHTINGS = ("users", "rows")
-# Caps and penalties beyond this many private units are slips of the pen; so are bounds and centres beyond EXTREME, the
-# squares of which a double cannot hold.
-LARGEST, EXTREME = 1e9, 1e150
+# Caps and penalties beyond these many private units are slips of the pen; so are bounds and centres beyond EXTREME, the
+# squares of which a double cannot hold. A smaller cap would be lost in what rounding hides of a minimizer.
+SMALLEST_CAP, LARGEST, EXTREME = 1e-6, 1e9, 1e150
 # Noise lives on a grid, which costs a little δ for every released number: this much is left for half a million.
 SMALLEST_DELTA = 1e-18
 # No release of a fit gets a smaller share of μ² than this.
@@ -69,12 +69,21 @@ class FitSettings:
         check_adjacency(self.adjacency)
         _check_name("algorithm", self.algorithm, ALGORITHMS)
         _check_name("weighting", self.weighting, WEIGHTINGS)
+        for name in ("epsilon", "delta", "l2"):
+            _check_number(name, getattr(self, name))
+        if self.force_cap is not None:
+            _check_number("force_cap", self.force_cap)
+            if not SMALLEST_CAP <= self.force_cap <= LARGEST:
+                raise ValueError(
+                    f"force_cap must be None or a positive number of private units from {SMALLEST_CAP:g} to "
+                    f"{LARGEST:g}, got {self.force_cap}"
+                )
+        if not isinstance(self.fit_intercept, bool | np.bool_):
+            raise ValueError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
+        seeded = isinstance(self.random_state, np.random.Generator | np.random.RandomState | None)
+        if not seeded and not (isinstance(self.random_state, Integral) and int(self.random_state) >= 0):
+            raise ValueError(f"random_state must be None, a seed or a NumPy generator, got {self.random_state!r}")
         _check_budget(self.epsilon, self.delta, self.adjacency)
-        if self.force_cap is not None and not 1 / LARGEST <= self.force_cap <= LARGEST:
-            raise ValueError(
-                f"force_cap must be None or a positive number of private units from {1 / LARGEST:g} to {LARGEST:g}, "
-                f"got {self.force_cap}"
-            )
         _check_count("max_rows_per_user", self.max_rows_per_user)
         _check_count("n_users", self.n_users)
         if self.adjacency == "add-remove" and self.n_users is None:
@@ -84,7 +93,7 @@ class FitSettings:
         if self.center is not None and not _ordinary(self.center):
             raise ValueError(f"center must be finite numbers up to {EXTREME:g} in size")
         if self.feature_bounds is not None:
-            self.bounds(max([np.size(end) for end in self._ends()]))
+            self.bounds(max(1, *(np.size(end) for end in self._ends())))
 
     def public_users(self, present: int) -> int:
         """The number of users that formulas use: the declared one, or under replacement the real one."""
@@ -129,6 +138,11 @@ class FitSettings:
         except (TypeError, ValueError):
             raise ValueError(f"feature_bounds must be (low, high), got {self.feature_bounds!r}") from None
         return low, high
+
+
+def _check_number(name: str, value: Any) -> None:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise ValueError(f"{name} must be a number, got {value!r}")
 
 
 def _check_count(name: str, value: Any) -> None:

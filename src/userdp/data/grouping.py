@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from userdp.data.blocks import Floats, Rows
-from userdp.data.tables import DataError, plain_array
+from userdp.data.tables import DataError, is_missing, plain_array
 
 
 def user_codes(groups: Any) -> tuple[NDArray[np.int64], list[Hashable]]:
@@ -22,6 +22,9 @@ def user_codes(groups: Any) -> tuple[NDArray[np.int64], list[Hashable]]:
     if isinstance(groups, list | tuple):
         ids = np.empty(len(groups), dtype=object)  # NumPy would read 3 and "3" as the same string, tuples as columns
         ids[:] = groups
+    elif np.ma.isMaskedArray(groups):
+        ids = np.array(groups.data, dtype=object)
+        ids[np.ma.getmaskarray(groups)] = None
     else:
         ids = plain_array(groups, "groups")
     if ids.ndim != 1:
@@ -29,7 +32,7 @@ def user_codes(groups: Any) -> tuple[NDArray[np.int64], list[Hashable]]:
     encoded = _arrow_codes(ids)
     if encoded is not None:
         return encoded
-    missing = sum(1 for user in ids if user is None or user != user) if ids.dtype.kind in "OfMm" else 0
+    missing = sum(map(is_missing, ids)) if ids.dtype.kind in "OfcMm" else 0
     if missing:
         raise DataError(f"groups has {missing} missing user ids: drop those rows or give every row an id")
     if ids.dtype.kind == "O":

@@ -40,6 +40,9 @@ def feature_matrix(X: Any) -> tuple[Rows, tuple[str, ...]]:
     """Rows × features in C order (float32 stays float32, the rest becomes float64) and the feature names."""
     names = column_names(X)
     if names is not None:
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise DataError(f"X has several columns named {twice!r}: give every column a name of its own")
         columns = [_numeric(plain_array(_column(X, name), name), f"column {name!r}") for name in names]
         if not columns:
             raise DataError("X has no feature columns")
@@ -95,6 +98,18 @@ def numeric_vector(values: Any, name: str) -> Floats:
     if bad:
         raise DataError(f"{name} has {bad} missing or infinite values: drop those rows or fill them in")
     return array
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value of an object array stands for none: None, NaN, NaT, pandas' NA, a masked entry."""
+    if value is None or value is np.ma.masked:
+        return True
+    try:
+        return bool(value != value)
+    except TypeError:  # NA compares to NA
+        return True
+    except ValueError:  # an array: hashing will refuse it
+        return False
 
 
 def _column(X: Any, name: str) -> Any:

@@ -19,6 +19,8 @@ from userdp.estimators.base import PrivateLinearModel, column
 from userdp.estimators.source import holds_rows
 from userdp.losses.base import Floats
 
+MOST_CLASSES = 2000  # the coefficients' contrasts are a matrix of this size
+
 
 class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
     """A linear model with a decision function for each class, or one for two classes.
@@ -79,6 +81,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         missing = classes.dtype.kind in "fO" and any(label is None or label != label for label in classes)
         if np.ndim(self.classes) != 1 or len(classes) != np.size(self.classes) or len(classes) < 2 or missing:
             raise ValueError(f"classes must be a list of at least 2 different labels, got {self.classes!r}")
+        if len(classes) > MOST_CLASSES:
+            raise ValueError(f"classes has {len(classes)} labels, more than the {MOST_CLASSES} that a fit can hold")
         return classes
 
     def _encode(self, y: Any) -> tuple[NDArray[Any], Floats]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -170,4 +171,7 @@ class QuantileRegressor(PrivateRegressor):
         self.quantile = quantile
 
     def _loss(self) -> Loss:
-        return Pinball(self.quantile)
+        quantile: Any = self.quantile
+        if not isinstance(quantile, Real):
+            raise ValueError(f"quantile must be a number between 0 and 1, got {quantile!r}")
+        return Pinball(float(quantile))

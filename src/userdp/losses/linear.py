@@ -204,11 +204,26 @@ class LinearModel:
 
 
 def loss_slope(loss: Loss, prediction: float, target: float) -> float:
-    """Bound on |∂φ/∂z| for |z| ≤ prediction and |y| ≤ target."""
-    if math.isfinite(loss.lipschitz):
-        return loss.lipschitz
-    corners = np.array([-prediction, prediction])
-    return max(float(np.max(np.abs(loss.derivative(corners, np.full(2, y))))) for y in (-target, target))
+    """Bound on |∂φ/∂z| for |z| ≤ prediction and |y| ≤ target; refuses a loss that overflows there.
+
+    A certificate means nothing where a loss is not a number, so that is looked for here, before any data: on both sides
+    of zero, from small predictions to the largest.
+    """
+    sizes = np.append(np.geomspace(1e-3, max(min(prediction, 1e100), 1.0), 64), [0.0, min(prediction, 1e100)])
+    points = np.concatenate([-sizes, sizes])
+    slopes = []
+    for y in (-target, 0.0, 1.0, target):
+        with np.errstate(all="ignore"):
+            values, slope = (call(points, np.full(len(points), y)) for call in (loss.value, loss.derivative))
+        bad = np.flatnonzero(~(np.isfinite(values) & np.isfinite(slope)))
+        if bad.size:
+            at = points[bad[np.argmin(np.abs(points[bad]))]]
+            raise ValueError(
+                f"{loss} is not a finite number at prediction {at:.3g} and target {y:.3g}: write it so that it does "
+                "not overflow, or give the features and targets smaller bounds"
+            )
+        slopes.append(float(np.max(np.abs(slope))))
+    return loss.lipschitz if math.isfinite(loss.lipschitz) else max(slopes)
 
 
 def _row_counts(block: UserBlock) -> Floats:

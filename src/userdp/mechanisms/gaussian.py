@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from userdp.accounting import Adjacency, Budget, sum_sensitivity
 from userdp.mechanisms.noise import Floats, Noise
 
@@ -24,6 +26,8 @@ class Channel:
         **Formal guarantee** (docs/proofs/gaussian.md). If the L2-distance of ``values`` between neighbouring datasets
         is at most ``sensitivity``, the release is ``gdp``-GDP up to the grid's share of δ that ``Budget`` set aside.
         """
+        if not np.all(np.isfinite(values)):  # sensitivity means nothing then; models and solvers see to it before
+            raise FloatingPointError(f"{label} is not a finite number: not released")
         self.budget.charge(gdp, label, values.size)
         return self.noise.gaussian(values, sensitivity * GRID_MARGIN / gdp)
 

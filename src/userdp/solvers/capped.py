@@ -23,6 +23,8 @@ _TINY = 1e-300
 # Newton steps a user may take without halving its residual: many far from the solution, few near it.
 _PATIENCE = 2000
 _STALLED = 400
+# Share of the curvature that stopped a step in the ridge of the next one.
+_MET = 1 / 40
 
 
 @dataclass(frozen=True)
@@ -86,11 +88,12 @@ def _newton(
     """argmin_u h_k(u) + γ_k‖θ − u‖ over the ball, and the ball's multiplier.
 
     A step goes towards the minimizer of the quadratic model in the ball, as far as the slope along it stays negative.
-    A user is done when its residual is ``enough``, or stops shrinking.
+    Where kinks cut it short the model gets a ridge of the order of the curvature that was met, until steps are whole
+    again. A user is done when its residual is ``enough``, or stops shrinking.
     """
     points = points.copy()
     best, multipliers, residuals = points.copy(), np.zeros(len(points)), np.full(len(points), np.inf)
-    patience = np.full(len(points), _PATIENCE)
+    patience, ridge = np.full(len(points), _PATIENCE), np.zeros(len(points))
     active = np.arange(len(points))
     while active.size:
         part, u = problems.select(active), points[active]
@@ -106,9 +109,14 @@ def _newton(
         unit, lengths = _directions(theta - u)
         own = part.hessians(u)
         model = own + _spread(unit, _stiffness(own, force[active] / lengths))
+        model += ridge[active, None, None] * np.eye(len(theta))
         steps = _model_minimizers(model, slope, u, radius) - u
         lengths = _step_lengths(part, theta, force[active], radius, u, steps, slope, residual[open_])
         points[active] = u + lengths[:, None] * steps
+        size, moved = np.linalg.norm(slope, axis=1), lengths * np.linalg.norm(steps, axis=1)
+        met = size / np.maximum(moved, 1e-12 * radius)
+        raised = np.minimum(np.maximum(4 * ridge[active], _MET * met), size / (1e-12 * radius))
+        ridge[active] = np.where(lengths < 0.3, raised, np.where(lengths > 0.9, ridge[active] / 8, ridge[active]))
     return best, multipliers
 
 
@@ -198,9 +206,12 @@ def _directions(vectors: Floats) -> tuple[Floats, Floats]:
 
 
 def _stiffness(own: Floats, weights: Floats) -> Floats:
-    """γ/‖θ − u‖, at most so large that its rounding does not drown the curvature along θ − u, as it does for u ≈ θ."""
-    limit = 1e8 * np.trace(own, axis1=1, axis2=2) + weights * (weights < 1e8) + _TINY
-    return np.asarray(np.minimum(weights, limit))
+    """γ/‖θ − u‖, at most so large that its rounding does not drown the curvature along θ − u, as it does for u ≈ θ.
+
+    Without any curvature there is nothing to drown.
+    """
+    trace = np.trace(own, axis1=1, axis2=2)
+    return np.asarray(np.where(trace > 0, np.minimum(weights, 1e8 * np.maximum(trace, 1.0)), np.minimum(weights, 1e8)))
 
 
 def _spread(unit: Floats, weights: Floats) -> Floats:
@@ -231,7 +242,7 @@ def _certify(
     short = (cap.force - scale * norms) * (cap.force + scale * norms)
     misaligned = lengths * ((short + turned**2) / (2 * cap.force) + error)
     unbound = multipliers * reach * (np.maximum(cap.radius - reach, 0.0) + 8 * _EPS * cap.radius)
-    rescaled = (1 - scale) * (problems.values(points) - problems.minima())
+    rescaled = (1 - scale) * np.maximum(problems.values(points) - problems.minima(), 0.0)
     return forces, misaligned + unbound + rescaled, error
 
 
@@ -257,4 +268,6 @@ def _capped_hessian(problems: PointLosses, points: Floats, multipliers: Floats, 
     stiff = np.where(multipliers > 0, 1e6 * (np.trace(own, axis1=1, axis2=2) + weights), 0.0)
     own += stiff[:, None, None] * outward[:, :, None] * outward[:, None, :]
     ridge = 1e-12 * (np.trace(own, axis1=1, axis2=2) + weights)[:, None, None] * eye
-    return np.asarray((spread - spread @ np.linalg.solve(spread + own + ridge, spread)).sum(axis=0))
+    each = spread - spread @ np.linalg.solve(spread + own + ridge, spread)
+    each[~np.isfinite(each).all(axis=(1, 2))] = 0.0  # only the speed of the search depends on curvature
+    return np.asarray(each.sum(axis=0))

@@ -26,7 +26,7 @@ from userdp.engines.base import Engine, Sums
 from userdp.losses.base import ConvexModel, Floats
 from userdp.losses.vector import LinearPart
 from userdp.solvers.capped import Cap, pulls
-from userdp.solvers.newton import Solution
+from userdp.solvers.newton import NOT_A_NUMBER, Solution
 from userdp.solvers.sets import Ball, ConvexSet, Within
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -142,7 +142,9 @@ def minimize_on_set(
     feasible = objective.feasible
     state = best = objective.evaluate(objective.origin, feasible)
     steps = 0
-    while best.distance > distance:
+    while not best.distance <= distance:
+        if math.isnan(best.distance):
+            raise FloatingPointError(NOT_A_NUMBER)
         on_step(best.distance)
         state = _step(objective, state, feasible, best.gap)
         best = state if state.gap < best.gap else best

@@ -7,6 +7,7 @@ says so: there is no iteration limit and no "did not converge".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -88,6 +89,9 @@ class _State:
         return float(np.linalg.norm(self.residual))
 
 
+NOT_A_NUMBER = "a loss returned something that is not a number: nothing can be certified, and nothing was released"
+
+
 def minimize(
     objective: CappedObjective, distance: float, *, on_step: Callable[[float], None] = lambda distance: None
 ) -> Solution:
@@ -97,7 +101,9 @@ def minimize(
     """
     state = objective.evaluate(np.zeros_like(objective.center))
     steps = 0
-    while objective.distance(state) > distance:
+    while not objective.distance(state) <= distance:
+        if math.isnan(objective.distance(state)):
+            raise FloatingPointError(NOT_A_NUMBER)
         on_step(objective.distance(state))
         state = _newton_step(objective, state) or _gradient_step(objective, state)
         steps += 1
