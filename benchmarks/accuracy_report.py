@@ -139,7 +139,7 @@ def _markdown(results: Results, names: list[str], epsilons: tuple[float, ...]) -
         'bounded rows are needed. diffprivlib 0.6.6 is item-level and pure ε-DP; "group" divides ε by m, the median',
         f"number of rows or {LARGEST_GROUPED:,} over the number of users if that is less; its C is the best of",
         f"{', '.join(f'{strength:g}' for strength in STRENGTHS)} for every single run, chosen on the answer. The",
-        "number of seeds behind each cell is in `accuracy.csv`; some slow methods on large datasets have two.",
+        "number of seeds behind each cell is in `accuracy.csv`; a few slow ones have fewer than five.",
         "",
         *_other_table(results, [name for name in names if name not in HELD_OUT], epsilons),
         "",

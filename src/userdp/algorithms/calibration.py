@@ -162,12 +162,18 @@ def clean(counts: Floats, sigma: float, bins: Bins, expected: float) -> Floats:
     return np.asarray(kept / kept.sum())
 
 
-def choose_cap(shares: Floats, bins: Bins, noise_per_cap: float, alignment: float) -> tuple[float, float]:
+def choose_cap(
+    shares: Floats, bins: Bins, noise_per_cap: float, alignment: float, least: float = 0.0
+) -> tuple[float, float]:
     """The cap that minimizes predicted noise² + bias² of a mean of capped vectors, and the share of length it keeps.
+
+    Only caps of at least ``least`` are considered (up to rounding, and the largest bin always).
 
     Noise: (noise_per_cap·γ)². Bias: capped users lose E(‖v‖ − γ)₊, of which the share ``alignment`` does not cancel.
     """
     caps = bins.centers
     lost = np.maximum(caps[None, :] - caps[:, None], 0.0) @ shares
-    best = int(np.argmin((noise_per_cap * caps) ** 2 + (alignment * lost) ** 2))
+    predicted = (noise_per_cap * caps) ** 2 + (alignment * lost) ** 2
+    predicted[:-1][caps[:-1] < least * (1 - 1e-9)] = math.inf
+    best = int(np.argmin(predicted))
     return float(caps[best]), max(float(np.minimum(1.0, caps[best] / caps) @ shares), 1 / 3)

@@ -57,6 +57,9 @@ BRAKE_AT = 1.5  # curvature along a step, over the learnt one, from which on ste
 RADIUS = 20.0  # in coordinates of unit curvature: a coefficient vector this long predicts with certainty
 PULL_ALIGNMENT = 0.2  # share of the pull lost to a cap that does not cancel between users
 MOMENT_ALIGNMENT = 0.5
+# Later caps as a share of the first at least. Where a class is rare, most users' pulls vanish as θ moves, and those of
+# the few, which all point the same way, grow: a histogram sees the many only.
+CAP_FLOOR = math.sqrt(0.5)
 LARGEST_MOMENT = 400  # beyond this many features a full second moment costs more than it brings
 
 
@@ -289,12 +292,13 @@ class Descent:
         estimate = denoise(moment / common, sigma / common)
         return np.asarray(estimate + plan.blur * np.trace(estimate) / len(estimate) * np.eye(len(estimate)))
 
-    def learn_cap(self, model: UserModel, theta: Floats) -> tuple[float, float]:
-        """A private cap on users' gradients at θ, and the share of their length that it keeps."""
+    def learn_cap(self, model: UserModel, theta: Floats, least: float = 0.0) -> tuple[float, float]:
+        """A private cap on users' gradients at θ, at least ``least``, and the share of their length that it keeps."""
         plan = self.plan
         shares, bins = self._sizes(gradient_sizes, (model, theta), plan.expected_pull, plan.cap, "cap")
         units = (2 if self.adjacency == "replace" else 1) * math.sqrt(plan.coefficients)
-        return choose_cap(shares, bins, units / (plan.n_users * self._gdp(plan.phase_share)), PULL_ALIGNMENT)
+        per_cap = units / (plan.n_users * self._gdp(plan.phase_share))
+        return choose_cap(shares, bins, per_cap, PULL_ALIGNMENT, least)
 
     def first_path(self, task: Task, features: FeatureMap, start: Floats, l2: Floats) -> Path:
         """Coordinates in which the loss has about unit curvature at the start, from a private moment where planned."""
@@ -330,7 +334,7 @@ class Descent:
                 theta = path.relative(old.coefficients(theta))
             model, here = task.model(features, path.map), path.absolute(theta)
             if t in plan.caps:
-                cap, common = self.learn_cap(model, here)
+                cap, common = self.learn_cap(model, here, CAP_FLOOR * caps[0] if caps else 0.0)
                 caps.append(cap)
             mean = clipped_mean(
                 self.engine,
