@@ -13,6 +13,7 @@ import numpy as np
 from accuracy_held_out import HELD_OUT, HELD_OUT_REGRESSION
 from scipy.optimize import minimize, minimize_scalar
 
+from userdp.algorithms.release import LinearRelease
 from userdp.data import UserBlock, UserDataset
 from userdp.losses import FeatureMap, Hinge, Logistic, Loss, Pinball, Squared
 from userdp.losses.kink import widened
@@ -97,13 +98,10 @@ class Task:
         names = tuple(f"x{i}" for i in range(self.X.shape[1]))
         return UserDataset((UserBlock(self.X, self.y, self.offsets),), tuple(range(self.n_users)), names)
 
-    def risk(self, theta: np.ndarray) -> float:
-        """User-weighted mean loss of coefficients on standardized features, the intercept last."""
-        return float(self.weights @ self.loss.value(self.rows @ theta, self.y))
-
-    def fold(self, coef: np.ndarray, intercept: float) -> np.ndarray:
-        """Coefficients on standardized features."""
-        return self.map.fold(np.append(coef, intercept))
+    def risk(self, model: np.ndarray | LinearRelease) -> float:
+        """User-weighted mean loss of a release, or of coefficients on standardized features, the intercept last."""
+        predicted = model.predictions(self.X) if isinstance(model, LinearRelease) else self.rows @ model
+        return float(self.weights @ self.loss.value(predicted, self.y))
 
     @cached_property
     def optimum(self) -> np.ndarray:

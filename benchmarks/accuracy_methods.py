@@ -20,6 +20,7 @@ from speed_rivals import interpreter
 
 from userdp import baselines
 from userdp.algorithms.fit import fit_linear, fit_location
+from userdp.algorithms.release import LinearRelease
 from userdp.data import UserDataset
 from userdp.losses import FeatureMap, Hinge, LinearModel, Logistic
 from userdp.mechanisms.noise import SeededNoise
@@ -84,12 +85,12 @@ def _clamped(task: Task) -> LinearModel:
     return LinearModel(task.loss, replace(task.map, bound=CLAMP))
 
 
-def ours(task: Task, epsilon: float, delta: float, seed: int) -> np.ndarray:
+def ours(task: Task, epsilon: float, delta: float, seed: int) -> LinearRelease:
     scale = not isinstance(task.loss, (Logistic, Hinge))
     release, _ = fit_linear(
         task.dataset, task.loss, scale_target=scale, epsilon=epsilon, delta=delta, random_state=seed
     )
-    return task.fold(release.coef, float(release.intercept))
+    return release
 
 
 def our_mean(task: MeanTask, epsilon: float, delta: float, seed: int) -> np.ndarray:

@@ -22,6 +22,11 @@ def gradient_sizes(block: UserBlock, model: UserModel, theta: Floats) -> Floats:
     return np.asarray(np.sqrt(np.einsum("ki,ki->k", gradients, gradients)))
 
 
+def threshold(bins: int, histograms: int) -> float:
+    """In standard deviations, what the largest of N = 4·bins·histograms sums of pure noise stays below, mostly."""
+    return 0.5 + math.sqrt(2 * math.log(4 * bins * histograms))
+
+
 def visible(counts: Floats, sigma: float, histograms: int) -> NDArray[np.bool_]:
     """The runs of bins that stand out of the noise.
 
@@ -29,7 +34,7 @@ def visible(counts: Floats, sigma: float, histograms: int) -> NDArray[np.bool_]:
     all ``histograms``: the largest of N sums of pure noise is about σ√(2w ln N). Its ends are cut back to bins above
     σ.
     """
-    limit = sigma * (0.5 + math.sqrt(2 * math.log(4 * len(counts) * histograms)))
+    limit = sigma * threshold(len(counts), histograms)
     believed = np.zeros(len(counts), dtype=bool)
     for width in (1, 2, 4, 8):
         doubtful = np.where(believed, 0.0, counts)  # a run must not live off a bin that stands out alone

@@ -6,7 +6,8 @@
    coordinates in which every direction is about equally curved.
 3. Phases: T linear phases (docs/proofs/capped-release.md, Theorem 6): users' gradients capped at γ, averaged, released
    with noise. γ is chosen from a private histogram of gradient lengths, a few times as θ moves.
-4. The model is a precision-weighted average of the later phases, shrunk where noise dominates: post-processing.
+4. The model is a precision-weighted average of the later phases, shrunk where noise dominates: post-processing. If a
+   last private look finds it worse than the start, the start is the model.
 
 The plan (budget shares, number of phases) is a function of n, d, ε, δ alone; what depends on data is a counted release.
 """
@@ -32,13 +33,14 @@ from userdp.algorithms.calibration import (
     first_look,
     gradient_sizes,
     shrink,
+    threshold,
 )
 from userdp.algorithms.schedule import PHASES, decay_for, growing_shares, precision_mean
 from userdp.engines import Engine
 from userdp.losses import FeatureMap
 from userdp.losses.base import ConvexModel, CurvedModel, Floats, UserModel
 from userdp.losses.weighted import CurvedRowWeighted, RowWeighted, row_counts
-from userdp.mechanisms.capped import clipped_mean
+from userdp.mechanisms.capped import clipped_mean, loss_difference
 from userdp.mechanisms.gaussian import Channel
 from userdp.mechanisms.histogram import (
     Bins,
@@ -52,6 +54,7 @@ from userdp.mechanisms.histogram import (
 from userdp.mechanisms.moments import clipped_moment, moment_sizes
 
 ROW_BOUND = 64.0  # rows are clamped to ±64 private units a feature: public, and far outside ordinary data
+BLIND_BOUND = 8.0  # the same where histograms cannot see: columns in odd units then do less harm
 WINDOW = 0.05  # smallest distance, in private units of the prediction, over which a kink counts as curvature
 BRAKE_AT = 1.5  # curvature along a step, over the learnt one, from which on steps are shortened
 RADIUS = 20.0  # in coordinates of unit curvature: a coefficient vector this long predicts with certainty
@@ -84,6 +87,8 @@ class DefaultPlan:
     phases: int
     copies: int = 1
     rows: int = 0
+    verdict: float = 0.0
+    columns: int = 0
 
     @classmethod
     def of(
@@ -129,6 +134,8 @@ class DefaultPlan:
             PHASES,
             copies,
             int(learn_rows),
+            float(np.clip((10 * resolution) ** 2, 0.001, 0.04)),
+            n_features,
         )
 
     @property
@@ -150,6 +157,15 @@ class DefaultPlan:
         return math.sqrt(self.coefficients) / 2
 
     @property
+    def blind(self) -> bool:
+        """Whether a histogram's noise would hide all users' votes in one bin, for one column at least."""
+        if not self.looks:
+            return False
+        units = math.sqrt(2 if self.adjacency == "replace" else 1)
+        sigma = units * math.sqrt(3 * self.columns) / (self.gdp * math.sqrt(self.look))
+        return sigma * threshold(len(FIRST_LOOK.centers), self.columns) > self.n_users
+
+    @property
     def blur(self) -> float:
         """Curvature, relative to the mean one, below which a direction is not worth its noise.
 
@@ -162,7 +178,7 @@ class DefaultPlan:
     def phase_share(self) -> float:
         """What is left for the phases."""
         histograms = self.looks * self.look + (len(self.caps) + self.rows) * self.cap
-        return 1 - histograms - self.moments * (self.moment_cap + self.moment)
+        return 1 - self.verdict - histograms - self.moments * (self.moment_cap + self.moment)
 
     def phase_gdps(self) -> Floats:
         """Budget of each phase."""
@@ -183,6 +199,8 @@ class DefaultPlan:
             lines.append(f"{share:5.1f} %  curvature of the loss, {self.moments} times")
         if self.caps:
             lines.append(f"{100 * self.cap * len(self.caps):5.1f} %  cap on a user's pull, {len(self.caps)} times")
+        if self.verdict:
+            lines.append(f"{100 * self.verdict:5.1f} %  whether the model is worse than the start, which then stands")
         lines.append(f"{100 * self.phase_share:5.1f} %  {self.phases} phases of capped, noisy mean gradients")
         return "\n".join(lines)
 
@@ -306,6 +324,24 @@ class Descent:
             return Path(Geometry(task.smoothness + l2, np.eye(self.plan.dimension)), start, diagonal=True)
         moment = self.curvature(task, features, None, start.ravel())
         return Path(Geometry.of(moment + np.diag(l2)), start)
+
+    def worse_than_start(self, model: ConvexModel, path: Path, theta: Floats) -> bool:
+        """Whether users' losses are higher at θ than at the start, by two deviations of the noise they are seen with.
+
+        Units and geometry that noise got badly wrong make such models; nothing else would tell.
+        """
+        difference, sigma = loss_difference(
+            self.engine,
+            model,
+            path.absolute(np.zeros_like(theta)),
+            path.absolute(theta),
+            self._gdp(self.plan.verdict),
+            self.plan.n_users,
+            self.adjacency,
+            self.channel,
+            "verdict",
+        )
+        return difference > 2 * sigma
 
     def phases(
         self,

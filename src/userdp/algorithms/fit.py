@@ -17,7 +17,7 @@ import numpy as np
 
 from userdp.accounting import Budget
 from userdp.algorithms.calibration import gradient_sizes
-from userdp.algorithms.default import ROW_BOUND, WINDOW, DefaultPlan, Descent, Task
+from userdp.algorithms.default import BLIND_BOUND, ROW_BOUND, WINDOW, DefaultPlan, Descent, Task
 from userdp.algorithms.paper_fit import SMOOTHING, PaperFit, clamped
 from userdp.algorithms.progress import progress_bar
 from userdp.algorithms.release import LinearRelease, LocationRelease
@@ -216,7 +216,8 @@ class _Fit:
             center, scale = np.zeros(size + 1), np.hypot(center, scale)
         if one_scale:
             scale[:-1] = np.linalg.norm(scale[:-1])
-        found = FeatureMap(center[:-1], scale[:-1], ROW_BOUND, self.intercept, float(center[-1]), float(scale[-1]))
+        bound = BLIND_BOUND if self.descent.plan.blind and self.columns is not None else ROW_BOUND
+        found = FeatureMap(center[:-1], scale[:-1], bound, self.intercept, float(center[-1]), float(scale[-1]))
         return found if self.paper is None else clamped(found)
 
     def descend(self, features: FeatureMap, start: Floats) -> _End:
@@ -231,7 +232,10 @@ class _Fit:
         with progress_bar(settings.verbose, "learning units", plan.phases) as advance:
             path = self.descent.phases(task, features, start, l2, settings.force_cap, advance)
         theta, variance = path.estimate(FINAL_DECAY)
-        diagnostics = self._diagnostics(task.model(features, path.map), path.absolute(theta), path.caps[-1])
+        model = task.model(features, path.map)
+        if self.descent.worse_than_start(model, path, theta):
+            theta, variance = np.zeros_like(theta), 0.0
+        diagnostics = self._diagnostics(model, path.absolute(theta), path.caps[-1])
         covariance = variance * path.geometry.matrix @ path.geometry.matrix.T
         return _End(path.coefficients(theta), covariance, path.caps, diagnostics)
 
