@@ -10,10 +10,10 @@ demo: $(READY)
 	$(BIN)/userdp demo --output out/demo
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2
 
 test-all: lint
-	$(BIN)/pytest -m ""
+	$(BIN)/pytest -n 2 -m ""
 
 lint: $(READY)
 	$(BIN)/ruff check .
