@@ -247,10 +247,13 @@ class Promises:
             slots = [step.slots for step in stage.steps]
             data = assign_slots(data, slots, case.users, case.adjacency, Silent(7))[0]
         normalizer = data.n_users if case.release == "deletion-test" else step.n_users
+        # A curvature that all users share counts once, however many of the declared users there are.
+        shared = target.strong_convexity - target.ridge
+        common = target.ridge + step.regularization + shared * (1 - data.n_users / normalizer)
 
         def objective(theta):
             losses = LocalEngine(data).each(lambda block: target.model.user_losses(block, theta))
-            return losses.sum() / normalizer + (target.ridge + step.regularization) / 2 * float(theta @ theta)
+            return losses.sum() / normalizer + common / 2 * float(theta @ theta)
 
         best = minimize(objective, target.start, method="BFGS", options={"gtol": 1e-9})
         close = 0.01 * sensitivity(step, found.sigmas[0]) if case.release == "capped" else step.release.inexactness
