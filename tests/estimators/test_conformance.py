@@ -188,10 +188,8 @@ def test_a_handful_of_users(estimator, adjacency, n_users):
     assert np.isfinite(numbers(model)).all()
 
 
-@every
+@pytest.mark.parametrize("estimator", [e for e in ESTIMATORS if e not in (*CLASSIFIERS, *LOCATIONS)])
 def test_target_of_any_size(estimator):
-    if estimator in CLASSIFIERS or estimator in LOCATIONS:
-        pytest.skip("no numeric target")
     X, y, users = make(estimator, n_users=2000)
     base = fit(estimator, X, y, users).predict(X)
     moved = fit(estimator, X, 1e6 * y + 3e7, users).predict(X)

@@ -19,9 +19,8 @@ from userdp import GeometricMedian, LinearRegression, LinearSVC, LogisticRegress
 from userdp.estimators import model_file
 
 every = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda estimator: estimator.__name__)
-linear = pytest.mark.parametrize(
-    "estimator", [e for e in ESTIMATORS if e not in LOCATIONS], ids=lambda estimator: estimator.__name__
-)
+LINEAR = [estimator for estimator in ESTIMATORS if estimator not in LOCATIONS]
+linear = pytest.mark.parametrize("estimator", LINEAR, ids=lambda estimator: estimator.__name__)
 
 
 def fit(estimator, X, y, users, **parameters):
@@ -171,11 +170,8 @@ def test_joblib_clone_and_set_params(estimator, tmp_path):
     assert not hasattr(clone(model), "release_")
 
 
-@linear
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize(("estimator", "classes"), [(LogisticRegression, 3), *((e, 2) for e in LINEAR)])
 def test_model_file(estimator, classes, tmp_path):
-    if classes == 3 and estimator is not LogisticRegression:
-        pytest.skip("binary")
     X, y, users = make(estimator, n_users=30, classes=classes)
     parameters = {"quantile": 0.7} if estimator is QuantileRegressor else {}
     model = fit(estimator, X, y, users, **parameters)

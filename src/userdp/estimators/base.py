@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from dataclasses import KW_ONLY, dataclass, fields
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,13 +25,27 @@ from userdp.losses.base import Floats
 AnyRelease = TypeVar("AnyRelease", bound=Release)
 
 
+@dataclass(eq=False, repr=False)
 class PrivateModel(BaseEstimator):  # type: ignore[misc]
-    """Common part of all estimators: the rows, the settings of a fit, its guarantee."""
+    """Common part of all estimators: their public parameters, the rows, the settings of a fit, its guarantee.
 
-    privacy_: Guarantee
-    release_: Any
-    diagnostics_: dict[str, Any]
-    n_features_in_: int
+    Estimators are dataclasses for their constructors alone: scikit-learn reads the parameters off their signature.
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    _: KW_ONLY
+    adjacency: str = "replace"
+    n_users: int | None = None
+    algorithm: str = DEFAULT_ALGORITHM
+    force_cap: float | None = None
+    weighting: str = "users"
+    max_rows_per_user: int | None = None
+    center: Any = None
+    feature_bounds: Any = None
+    random_state: int | np.random.RandomState | None = None
+    verbose: bool = False
+    engine: Any = "local"
 
     def _rows(self, X: Any, y: Any, groups: Any, *, target: bool = True) -> AbstractContextManager[Data]:
         """Rows grouped by user, here or on a cluster; raises on bad input before anything is spent."""
@@ -39,32 +54,16 @@ class PrivateModel(BaseEstimator):  # type: ignore[misc]
 
     def _settings(self, X: Any, groups: Any) -> dict[str, Any]:
         """The parameters that every fit takes."""
-        own = self.get_params(deep=False)
-        names = (
-            "epsilon",
-            "delta",
-            "adjacency",
-            "n_users",
-            "algorithm",
-            "force_cap",
-            "fit_intercept",
-            "weighting",
-            "max_rows_per_user",
-            "l2",
-            "center",
-            "feature_bounds",
-            "random_state",
-            "verbose",
-        )
+        taken = {field.name for field in fields(FitSettings)}
         unit = "row" if groups is None and not holds_rows(X) else "user"
-        return {name: own[name] for name in names if name in own} | {"unit": unit}
+        return {name: value for name, value in self.get_params(deep=False).items() if name in taken} | {"unit": unit}
 
     def _keep(self, X: Any, data: Data, release: AnyRelease, diagnostics: dict[str, Any]) -> AnyRelease:
         """Attributes that every fit leaves behind."""
         validate_data(self, _head(data) if holds_rows(X) else X, reset=True, skip_check_array=True)
-        self.release_ = release
-        self.privacy_ = release.guarantee
-        self.diagnostics_ = diagnostics
+        self.release_: Any = release
+        self.privacy_: Guarantee = release.guarantee
+        self.diagnostics_: dict[str, Any] = diagnostics
         return release
 
     def __getstate__(self) -> dict[str, Any]:
@@ -85,6 +84,7 @@ class PrivateModel(BaseEstimator):  # type: ignore[misc]
         return hasattr(self, "release_")
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateLinearModel(PrivateModel):
     """Common part of the linear estimators; subclasses name the loss and translate targets and predictions.
 
@@ -109,51 +109,21 @@ class PrivateLinearModel(PrivateModel):
     ``diagnostics_`` (data-dependent, not private).
     """
 
-    coef_: Floats
-    intercept_: Any
-    release_: LinearRelease
+    fit_intercept: bool = True
+    l2: float = 0.0
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        *,
-        adjacency: str = "replace",
-        n_users: int | None = None,
-        algorithm: str = DEFAULT_ALGORITHM,
-        force_cap: float | None = None,
-        fit_intercept: bool = True,
-        l2: float = 0.0,
-        weighting: str = "users",
-        max_rows_per_user: int | None = None,
-        center: Any = None,
-        feature_bounds: Any = None,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool = False,
-        engine: Any = "local",
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.adjacency = adjacency
-        self.n_users = n_users
-        self.algorithm = algorithm
-        self.force_cap = force_cap
-        self.fit_intercept = fit_intercept
-        self.l2 = l2
-        self.weighting = weighting
-        self.max_rows_per_user = max_rows_per_user
-        self.center = center
-        self.feature_bounds = feature_bounds
-        self.random_state = random_state
-        self.verbose = verbose
-        self.engine = engine
+    def _keep_linear(self, coef: Floats, intercept: Any) -> Self:
+        """The coefficients, in the shape that scikit-learn has for the kind of model."""
+        self.coef_, self.intercept_ = coef, intercept
+        return self
 
     def _linear_predictor(self, X: Any) -> Floats:
         """⟨coef, x⟩ + intercept: one number a row, or one a class."""
         check_is_fitted(self)
         features, _ = feature_matrix(X)
         validate_data(self, X, reset=False, skip_check_array=True)
-        return self.release_.predictions(features)
+        release: LinearRelease = self.release_
+        return release.predictions(features)
 
 
 def _head(data: Data) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,8 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from userdp.algorithms.fit import Data
-from userdp.algorithms.settings import DEFAULT_ALGORITHM, FitSettings
+from userdp.algorithms.release import LinearRelease
+from userdp.algorithms.settings import FitSettings
 from userdp.data import DataError, UserDataset
 from userdp.engines import LocalEngine, distinct_targets
 from userdp.estimators.base import PrivateLinearModel, column
@@ -22,6 +24,7 @@ from userdp.losses.base import Floats
 MOST_CLASSES = 2000  # the coefficients' contrasts are a matrix of this size
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
     """A linear model with a decision function for each class, or one for two classes.
 
@@ -29,46 +32,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     nothing about the set of labels is learnt from the data.
     """
 
-    classes_: NDArray[Any]
-
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        *,
-        classes: Any = None,
-        adjacency: str = "replace",
-        n_users: int | None = None,
-        algorithm: str = DEFAULT_ALGORITHM,
-        force_cap: float | None = None,
-        fit_intercept: bool = True,
-        l2: float = 0.0,
-        weighting: str = "users",
-        max_rows_per_user: int | None = None,
-        center: Any = None,
-        feature_bounds: Any = None,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool = False,
-        engine: Any = "local",
-    ) -> None:
-        super().__init__(
-            epsilon,
-            delta,
-            adjacency=adjacency,
-            n_users=n_users,
-            algorithm=algorithm,
-            force_cap=force_cap,
-            fit_intercept=fit_intercept,
-            l2=l2,
-            weighting=weighting,
-            max_rows_per_user=max_rows_per_user,
-            center=center,
-            feature_bounds=feature_bounds,
-            random_state=random_state,
-            verbose=verbose,
-            engine=engine,
-        )
-        self.classes = classes
+    classes: Any = None
 
     def _declared(self) -> NDArray[Any] | None:
         """The declared classes in increasing order; bad declarations are refused before a row is read."""
@@ -120,6 +84,11 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             classes, _ = self._encode(found)
             labels = None if np.array_equal(classes, np.arange(len(classes))) else classes.astype(np.float64)
             yield data, classes.astype(np.int64) if np.all(classes % 1 == 0) else classes, labels
+
+    def _keep_classes(self, classes: NDArray[Any], release: LinearRelease) -> Self:
+        """The classes, and coefficients with a row for each decision function."""
+        self.classes_: NDArray[Any] = classes
+        return self._keep_linear(np.atleast_2d(release.coef), np.atleast_1d(release.intercept))
 
     def decision_function(self, X: Any) -> Floats:
         """⟨coef, x⟩ + intercept: how much the second class is favoured, or one column a class."""

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
-
-import numpy as np
+from typing import Any, ClassVar, Self
 
 from userdp.algorithms.fit import Location, fit_location
-from userdp.algorithms.release import LocationRelease
-from userdp.algorithms.settings import DEFAULT_ALGORITHM
 from userdp.estimators.base import PrivateModel
 from userdp.losses.base import Floats
 
@@ -28,46 +24,13 @@ class PrivateLocation(PrivateModel):
     ``diagnostics_`` (data-dependent, not private).
     """
 
-    location_: Floats
-    release_: LocationRelease
-    _kind: Location
-
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        *,
-        adjacency: str = "replace",
-        n_users: int | None = None,
-        algorithm: str = DEFAULT_ALGORITHM,
-        force_cap: float | None = None,
-        weighting: str = "users",
-        max_rows_per_user: int | None = None,
-        center: Any = None,
-        feature_bounds: Any = None,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool = False,
-        engine: Any = "local",
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.adjacency = adjacency
-        self.n_users = n_users
-        self.algorithm = algorithm
-        self.force_cap = force_cap
-        self.weighting = weighting
-        self.max_rows_per_user = max_rows_per_user
-        self.center = center
-        self.feature_bounds = feature_bounds
-        self.random_state = random_state
-        self.verbose = verbose
-        self.engine = engine
+    _kind: ClassVar[Location]
 
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
         """Fit on rows ``X`` and the user id of every row (None: each row is its own user); ``y`` is ignored."""
         with self._rows(X, None, groups, target=False) as data:
             release = self._keep(X, data, *fit_location(data, self._kind, **self._settings(X, groups)))
-        self.location_ = release.location
+        self.location_: Floats = release.location
         return self
 
 

@@ -39,10 +39,7 @@ class LogisticRegression(PrivateClassifier):
             two = len(classes) == 2
             fitted = fit_linear(data, Logistic(), **settings) if two else fit_softmax(data, len(classes), **settings)
             release = self._keep(X, data, *fitted)
-        self.classes_ = classes
-        self.coef_ = np.atleast_2d(release.coef)
-        self.intercept_ = np.atleast_1d(release.intercept)
-        return self
+        return self._keep_classes(classes, release)
 
     def predict_proba(self, X: Any) -> Floats:
         """Probabilities of the classes, (rows, classes)."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Self
 
-import numpy as np
 from sklearn.base import RegressorMixin
 
 from userdp.algorithms.fit import fit_linear
-from userdp.algorithms.settings import DEFAULT_ALGORITHM
 from userdp.data.tables import numeric_vector
 from userdp.estimators.base import PrivateLinearModel, column
 from userdp.estimators.source import holds_rows
@@ -17,12 +17,12 @@ from userdp.losses import Huber, Loss, Pinball, Squared
 from userdp.losses.base import Floats
 
 
-class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
+class PrivateRegressor(RegressorMixin, PrivateLinearModel, ABC):  # type: ignore[misc]
     """A linear prediction of a number, whose location and scale are learnt privately like those of features."""
 
+    @abstractmethod
     def _loss(self) -> Loss:
         """φ, in private units of the target."""
-        raise NotImplementedError
 
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
         """Fit on rows ``X``, numbers ``y`` and the user id of every row; ``groups=None``: each row is its own user."""
@@ -31,9 +31,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         with self._rows(X, target, groups) as data:
             fitted = fit_linear(data, loss, scale_target=True, **self._settings(X, groups))
             release = self._keep(X, data, *fitted)
-        self.coef_ = release.coef
-        self.intercept_ = release.intercept
-        return self
+        return self._keep_linear(release.coef, release.intercept)
 
     def predict(self, X: Any) -> Floats:
         """⟨coef, x⟩ + intercept."""
@@ -61,6 +59,7 @@ class LinearRegression(PrivateRegressor):
         return Squared()
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class HuberRegressor(PrivateRegressor):
     """Robust regression under user-level differential privacy: (ε, δ)-DP for all rows of a person together.
 
@@ -74,49 +73,13 @@ class HuberRegressor(PrivateRegressor):
     [1.0, -1.0]
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        *,
-        threshold: float = 1.35,
-        adjacency: str = "replace",
-        n_users: int | None = None,
-        algorithm: str = DEFAULT_ALGORITHM,
-        force_cap: float | None = None,
-        fit_intercept: bool = True,
-        l2: float = 0.0,
-        weighting: str = "users",
-        max_rows_per_user: int | None = None,
-        center: Any = None,
-        feature_bounds: Any = None,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool = False,
-        engine: Any = "local",
-    ) -> None:
-        super().__init__(
-            epsilon,
-            delta,
-            adjacency=adjacency,
-            n_users=n_users,
-            algorithm=algorithm,
-            force_cap=force_cap,
-            fit_intercept=fit_intercept,
-            l2=l2,
-            weighting=weighting,
-            max_rows_per_user=max_rows_per_user,
-            center=center,
-            feature_bounds=feature_bounds,
-            random_state=random_state,
-            verbose=verbose,
-            engine=engine,
-        )
-        self.threshold = threshold
+    threshold: float = 1.35
 
     def _loss(self) -> Loss:
         return Huber(self.threshold)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class QuantileRegressor(PrivateRegressor):
     """Quantile regression under user-level differential privacy: (ε, δ)-DP for all rows of a person together.
 
@@ -131,44 +94,7 @@ class QuantileRegressor(PrivateRegressor):
     True
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        *,
-        quantile: float = 0.5,
-        adjacency: str = "replace",
-        n_users: int | None = None,
-        algorithm: str = DEFAULT_ALGORITHM,
-        force_cap: float | None = None,
-        fit_intercept: bool = True,
-        l2: float = 0.0,
-        weighting: str = "users",
-        max_rows_per_user: int | None = None,
-        center: Any = None,
-        feature_bounds: Any = None,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool = False,
-        engine: Any = "local",
-    ) -> None:
-        super().__init__(
-            epsilon,
-            delta,
-            adjacency=adjacency,
-            n_users=n_users,
-            algorithm=algorithm,
-            force_cap=force_cap,
-            fit_intercept=fit_intercept,
-            l2=l2,
-            weighting=weighting,
-            max_rows_per_user=max_rows_per_user,
-            center=center,
-            feature_bounds=feature_bounds,
-            random_state=random_state,
-            verbose=verbose,
-            engine=engine,
-        )
-        self.quantile = quantile
+    quantile: float = 0.5
 
     def _loss(self) -> Loss:
         quantile: Any = self.quantile

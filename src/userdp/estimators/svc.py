@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-import numpy as np
-
 from userdp.algorithms.fit import fit_linear
 from userdp.data import DataError
 from userdp.estimators.classes import PrivateClassifier
@@ -39,10 +37,7 @@ class LinearSVC(PrivateClassifier):
                 )
             fitted = fit_linear(data, Hinge(), labels=labels, **self._settings(X, groups))
             release = self._keep(X, data, *fitted)
-        self.classes_ = classes
-        self.coef_ = release.coef[None, :]
-        self.intercept_ = np.array([release.intercept])
-        return self
+        return self._keep_classes(classes, release)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
