@@ -39,6 +39,7 @@ class Mean(PrivateLocation):
 
     Estimates argmin_θ (1/n) Σ_k (1/m_k) Σ_j ‖θ − x_kj‖²/2, the mean of the users' means. Features may be in any units.
 
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X, users = rng.normal([170.0, 1e6], [10.0, 1e5], size=(20000, 2)), np.repeat(np.arange(2000), 10)
     >>> location = Mean(random_state=0).fit(X, groups=users).location_
@@ -56,6 +57,7 @@ class GeometricMedian(PrivateLocation):
     the rows' spread (in ``release_.plan``). Distances are Euclidean in the units of X: scale the columns first if
     these differ.
 
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X, users = rng.standard_t(1.5, size=(20000, 2)) + [5.0, -3.0], np.repeat(np.arange(2000), 10)
     >>> GeometricMedian(random_state=0).fit(X, groups=users).location_.round().tolist()

@@ -48,6 +48,7 @@ class LinearRegression(PrivateRegressor):
 
     Parameters and attributes: see ``PrivateLinearModel``.
 
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X, users = rng.normal(size=(20000, 2)), np.repeat(np.arange(2000), 10)
     >>> y = 1e6 * (X @ [1.0, -1.0] + 7 + rng.normal(size=20000))
@@ -66,6 +67,7 @@ class HuberRegressor(PrivateRegressor):
     As ``LinearRegression``, with the Huber loss r²/2 for |r| ≤ t, t|r| − t²/2 beyond; ``threshold`` t is in private
     units, the learnt spread of the target.
 
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X, users = rng.normal(size=(20000, 2)), np.repeat(np.arange(2000), 10)
     >>> y = X @ [1.0, -1.0] + 0.3 * rng.standard_t(2, size=20000)
@@ -86,6 +88,7 @@ class QuantileRegressor(PrivateRegressor):
     As ``LinearRegression``, with the pinball loss max(τ·r, (τ − 1)·r) of r = ỹ − ⟨w, x̃⟩ − b, smoothed over a public
     width of a thousandth of the target's spread (in ``release_.plan``); ``quantile`` is τ.
 
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X, users = rng.normal(size=(20000, 2)), np.repeat(np.arange(2000), 10)
     >>> y = X @ [1.0, -1.0] + rng.normal(size=20000)
