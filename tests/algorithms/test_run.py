@@ -152,16 +152,16 @@ def test_tangents_have_no_deletion_test() -> None:
 
 
 def test_the_sensitivity_is_nearly_attained() -> None:
-    """The bound has no slack to hide an error in: two opposite users move the mean by 2γ/(λn), 98 % of what is
-    planned.
+    """The bound has no slack to hide an error in: two opposite users move the mean by nearly 2γ/(λn), which is 98 % of
+    what is planned. (Not by all of it, because they pull towards points of the ball that is the domain.)
     """
     data = users(0)
     options = PUBLIC | {"force_cap": CAP, "random_state": 7}
     up = output_perturbation(replaced(data, 3, np.array([5.0, 0, 0]), 0.0), MEAN, **options)
     down = output_perturbation(replaced(data, 3, np.array([-5.0, 0, 0]), 0.0), MEAN, **options)
     moved = np.linalg.norm(up.points[0] - down.points[0])  # type: ignore[operator]
-    assert moved == pytest.approx(2 * CAP / 24, rel=1e-6)
-    assert moved / (up.sigmas[0] * up.plan.settings.gdp) == pytest.approx(1 / 1.02, rel=1e-3)
+    assert 0.98 * 2 * CAP / 24 < moved <= 2 * CAP / 24
+    assert up.sigmas[0] * up.plan.settings.gdp == pytest.approx(1.02 * 2 * CAP / 24, rel=1e-3)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -372,25 +372,3 @@ def test_units_change_predictions_only_through_noise(estimator, move, epsilon):
     score = "decision_function" if estimator in CLASSIFIERS else "predict"
     difference = getattr(moved, score)(move(X)) - getattr(base, score)(X)
     assert np.sqrt(np.mean(difference**2)) < 0.15 * np.std(getattr(base, score)(X))
-
-
-@pytest.mark.slow
-def test_mean_of_sparse_rows_is_never_dense():
-    """20,000 × 2,000 with 5 entries a row: 320 MB dense, 1.6 MB sparse; peak memory of a fit stays below half."""
-    import tracemalloc
-
-    import scipy.sparse
-
-    rng = np.random.default_rng(0)
-    rows, columns = 20_000, 2_000
-    entries = 5 * rows
-    X = scipy.sparse.csr_array(
-        (rng.normal(size=entries), (np.repeat(np.arange(rows), 5), rng.integers(0, columns, entries))),
-        shape=(rows, columns),
-    )
-    users = np.arange(rows) // 10
-    tracemalloc.start()
-    fit(Mean, X, None, users)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < rows * columns * 8 / 2

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from tests.losses.own import SoftWorst
 from userdp.data import UserDataset
 from userdp.losses import FeatureMap, LinearModel, Logistic
 from userdp.losses.distance import DistanceModel
+from userdp.losses.general import GeneralModel
 from userdp.losses.softmax import SoftmaxModel, contrasts
+from userdp.losses.vector import VectorModel
 from userdp.losses.weighted import CurvedRowWeighted, RowWeighted
 
 RNG = np.random.default_rng(0)
@@ -99,13 +102,21 @@ def test_weights_are_numbers_of_rows():
     np.testing.assert_allclose(curvature, plain.curved_rows(block, theta)[1] * np.repeat(counts, counts) / 2)
 
 
-def test_sparse_rows_give_the_same_numbers():
+SPARSE = MODELS | {
+    "linear": LinearModel(Logistic(), MAP, SHEAR),
+    "mean": VectorModel(1.0, 1.0, PLAIN),
+    "general": GeneralModel(SoftWorst(), PLAIN),
+}
+
+
+@pytest.mark.parametrize("model", SPARSE.values(), ids=SPARSE.keys())
+def test_sparse_rows_give_the_same_numbers(model):
     features = np.where(RNG.random((60, 3)) < 0.4, 10 * RNG.normal(size=(60, 3)), 0.0)
     y, users = RNG.integers(0, 2, 60), RNG.integers(0, 7, 60)
     dense, sparse = (
         UserDataset.from_arrays(X, y, users).blocks[0] for X in (features, scipy.sparse.csr_array(features))
     )
-    model, theta = LinearModel(Logistic(), MAP, SHEAR), RNG.normal(size=4)
+    theta = RNG.normal(size=model.dimension)
     np.testing.assert_allclose(model.user_losses(sparse, theta), model.user_losses(dense, theta), rtol=1e-12)
     gradients = model.user_gradients(sparse, theta)
     np.testing.assert_allclose(gradients, model.user_gradients(dense, theta), rtol=1e-11, atol=1e-13)

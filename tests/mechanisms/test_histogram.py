@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from userdp.accounting import Budget
 from userdp.data import UserBlock, UserDataset
+from userdp.data.sparse import SparseRows
 from userdp.engines import LocalEngine
 from userdp.mechanisms.gaussian import Channel
 from userdp.mechanisms.histogram import (
@@ -150,3 +152,36 @@ def test_no_replacement_moves_magnitudes_farther_than_their_sensitivity() -> Non
     distances = [np.linalg.norm(counts(a) - counts(b)) for a in candidates for b in candidates]
     assert max(distances) <= vote_sensitivity(3, "replace")
     assert max(distances) == pytest.approx(np.sqrt(6))
+
+
+@pytest.mark.parametrize("columns", ["features", "both"])
+def test_sparse_rows_have_the_same_votes_to_the_last_bit(columns: str) -> None:
+    """Implied zeros count, entries that are zero too, and users without rows vote for zero in the first histograms."""
+    rng = np.random.default_rng(0)
+    rows = np.where(rng.random((200, 7)) < 0.3, rng.normal(size=(200, 7)) * 10.0 ** rng.integers(-9, 9, 7), 0.0)
+    rows[:, 0] = np.abs(rng.normal(size=200)) + 1
+    sparse = scipy.sparse.csr_array(rows)
+    sparse.data[:5] = rows.ravel()[np.flatnonzero(rows)[:5]] = 0.0
+    rows = sparse.toarray()
+    offsets = np.concatenate([[0, 0], np.sort(rng.integers(0, 200, 30)), [200]])
+    wide = 7 + (columns == "both")
+    engines = [
+        LocalEngine(
+            UserDataset((UserBlock(X, rng.normal(size=200) * 0 + 2, offsets),), tuple(range(32)), tuple("abcdefg"))
+        )
+        for X in (rows, SparseRows.of(sparse))
+    ]
+    first = [
+        magnitude_histograms(
+            engine, columns, wide, magnitude_bins(2.0**-30, 2.0**30, 2.0), 0.1, "replace", channel(), ""
+        )
+        for engine in engines
+    ]
+    np.testing.assert_array_equal(first[1][0], first[0][0])
+    assert first[0][0].sum() == 32 * wide
+    center, scale = rng.normal(size=wide), np.ones(wide)
+    second = [
+        row_histograms(engine, center, scale, linear_bins(-4, 4, 64), 0.1, "replace", channel(), "", columns)
+        for engine in engines
+    ]
+    np.testing.assert_array_equal(second[1][0], second[0][0])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import diags_array
 
 from userdp.data.blocks import UserBlock
 from userdp.losses.base import Floats, UserModel
@@ -101,10 +103,13 @@ def closer_look(
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
-    """Coordinates θ = √L Uᵀ w of the coefficients w, in which the matrix U diag(L) Uᵀ of curvatures is the identity."""
+    """Coordinates θ = √L Uᵀ w of the coefficients w, in which the matrix U diag(L) Uᵀ of curvatures is the identity.
+
+    Without ``vectors`` U is the identity, and P and its inverse are vectors that stand for diagonal matrices.
+    """
 
     values: Floats
-    vectors: Floats
+    vectors: Floats | None = None
 
     @classmethod
     def of(cls, curvature: Floats) -> Geometry:
@@ -115,12 +120,22 @@ class Geometry:
     @property
     def matrix(self) -> Floats:
         """P with w = Pθ."""
-        return np.asarray(self.vectors / np.sqrt(self.values))
+        return np.asarray((1.0 if self.vectors is None else self.vectors) / np.sqrt(self.values))
 
     @property
     def inverse(self) -> Floats:
         """P⁻¹."""
-        return np.asarray((self.vectors * np.sqrt(self.values)).T)
+        return np.asarray(((1.0 if self.vectors is None else self.vectors) * np.sqrt(self.values)).T)
+
+    @property
+    def covariance(self) -> Any:
+        """PPᵀ, a sparse matrix if it is diagonal."""
+        return diags_array(1 / self.values) if self.vectors is None else self.matrix @ self.matrix.T
+
+    def pulled(self, diagonal: Floats) -> Floats:
+        """Pᵀ diag(…) P."""
+        full = np.diag(self.matrix) if self.vectors is None else self.matrix
+        return np.asarray(full.T @ (diagonal[:, None] * full))
 
 
 def denoise(moment: Floats, sigma: float) -> Floats:

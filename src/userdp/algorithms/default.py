@@ -39,6 +39,7 @@ from userdp.algorithms.schedule import PHASES, decay_for, growing_shares, precis
 from userdp.engines import Engine
 from userdp.losses import FeatureMap
 from userdp.losses.base import ConvexModel, CurvedModel, Floats, UserModel
+from userdp.losses.linear import rows_times
 from userdp.losses.weighted import CurvedRowWeighted, RowWeighted, row_counts
 from userdp.mechanisms.capped import clipped_mean, loss_difference
 from userdp.mechanisms.gaussian import Channel
@@ -112,6 +113,8 @@ class DefaultPlan:
         resolution = units / (n_users * budget.gdp)
         look = float(np.clip((25 * resolution) ** 2 * n_features, 0.005, 0.08))
         looks = 0 if n_features == 0 else 3 if look < 0.01 else 2 if look < 0.03 else 1
+        if resolution * math.sqrt(n_features / look) > 1:  # the noise of one count hides all users: nothing to see
+            looks = 0
         cap = float(np.clip((21 * resolution) ** 2, 0.002, 0.03))
         difficulty = dimension**1.5 / (n_users * budget.gdp)
         moments = 0 if dimension > LARGEST_MOMENT or not learn_curvature else 2 if difficulty < 0.05 else 1
@@ -159,7 +162,7 @@ class DefaultPlan:
     @property
     def blind(self) -> bool:
         """Whether a histogram's noise would hide all users' votes in one bin, for one column at least."""
-        if not self.looks:
+        if not self.columns:
             return False
         units = math.sqrt(2 if self.adjacency == "replace" else 1)
         sigma = units * math.sqrt(3 * self.columns) / (self.gdp * math.sqrt(self.look))
@@ -321,7 +324,7 @@ class Descent:
     def first_path(self, task: Task, features: FeatureMap, start: Floats, l2: Floats) -> Path:
         """Coordinates in which the loss has about unit curvature at the start, from a private moment where planned."""
         if not self.plan.moments:
-            return Path(Geometry(task.smoothness + l2, np.eye(self.plan.dimension)), start, diagonal=True)
+            return Path(Geometry(task.smoothness + l2), start)
         moment = self.curvature(task, features, None, start.ravel())
         return Path(Geometry.of(moment + np.diag(l2)), start)
 
@@ -396,7 +399,6 @@ class Path:
 
     geometry: Geometry
     start: Floats
-    diagonal: bool = False
     points: list[Floats] = field(default_factory=list)
     sigmas: list[float] = field(default_factory=list)
     caps: list[float] = field(default_factory=list)
@@ -406,23 +408,23 @@ class Path:
     @property
     def map(self) -> Floats:
         """P with w = Pθ, a vector if it is diagonal."""
-        return np.asarray(1 / np.sqrt(self.geometry.values)) if self.diagonal else self.geometry.matrix
+        return self.geometry.matrix
 
     def coefficients(self, theta: Floats) -> Floats:
         """On the mapped features, (copies, dimension)."""
-        return np.asarray(self.start + theta.reshape(self.start.shape) @ self.geometry.matrix.T)
+        return np.asarray(self.start + rows_times(theta.reshape(self.start.shape), self.geometry.matrix.T))
 
     def relative(self, coefficients: Floats) -> Floats:
         """θ of given coefficients."""
-        return np.asarray(((coefficients - self.start) @ self.geometry.inverse.T).ravel())
+        return rows_times(coefficients - self.start, self.geometry.inverse.T).ravel()
 
     def absolute(self, theta: Floats) -> Floats:
         """Coordinates of the model itself, not relative to the start."""
-        return np.asarray((self.start @ self.geometry.inverse.T).ravel() + theta)
+        return np.asarray(rows_times(self.start, self.geometry.inverse.T).ravel() + theta)
 
     def pull_back(self, l2: Floats, theta: Floats) -> Floats:
         """Gradient of ½ Σ l2_i w_i² in the coordinates of θ."""
-        return np.asarray(((l2 * self.coefficients(theta)) @ self.geometry.matrix).ravel())
+        return rows_times(l2 * self.coefficients(theta), self.geometry.matrix).ravel()
 
     def add(self, theta: Floats, gradient: Floats, sigma: float) -> None:
         """A proposal θ − gradient; shorter where the released gradients show more curvature than the geometry knows of.

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Literal, cast
 
 import numpy as np
+from scipy.sparse import coo_array, diags_array, issparse, vstack
 
 from userdp.accounting import Budget
 from userdp.algorithms.calibration import gradient_sizes
@@ -41,6 +42,8 @@ from userdp.mechanisms.noise import Noise, noise_from
 from userdp.mechanisms.sampling import sample_rows
 
 Location = Literal["mean", "geometric-median"]
+# Covariances of more numbers than this stay sparse where they are.
+LARGEST_FULL = 1000
 # Rows of this process, or an engine that knows where they are: a plan needs the numbers of users and features only.
 Data = UserDataset | Engine
 
@@ -127,7 +130,8 @@ def fit_location(
     start = np.zeros(data.n_features) if chosen.center is None else (center - features.center) / features.scale
     end = fit.descend(features, start[None, :])
     point = features.center + features.scale * end.coefficients[0]
-    covariance = end.covariance * np.outer(features.scale, features.scale)
+    scales = diags_array(features.scale)
+    covariance = scales @ end.covariance @ scales
     loss = "squared distance" if location == "mean" else str(build(features))
     published = fit.published(features, covariance, end, loss)
     return LocationRelease(point, **published), end.diagnostics
@@ -138,7 +142,7 @@ class _End:
     """Where a descent ended: (copies, dimension) coefficients on mapped features, and the covariance of each copy."""
 
     coefficients: Floats
-    covariance: Floats
+    covariance: Any
     caps: list[float]
     diagnostics: dict[str, Any]
     plan: str = ""
@@ -236,7 +240,7 @@ class _Fit:
         if self.descent.worse_than_start(model, path, theta):
             theta, variance = np.zeros_like(theta), 0.0
         diagnostics = self._diagnostics(model, path.absolute(theta), path.caps[-1])
-        covariance = variance * path.geometry.matrix @ path.geometry.matrix.T
+        covariance = variance * path.geometry.covariance
         return _End(path.coefficients(theta), covariance, path.caps, diagnostics)
 
     def _paper(self, paper: PaperFit, task: Task, features: FeatureMap, start: Floats, l2: Floats) -> _End:
@@ -253,7 +257,7 @@ class _Fit:
             end = paper.run(model, path, l2, cap, data, self.engine, descent.channel)
             advance("done")
         diagnostics = self._diagnostics(model, path.absolute(end.theta), end.cap) | {"steps": end.released.diagnostics}
-        covariance = end.variance * path.geometry.matrix @ path.geometry.matrix.T
+        covariance = end.variance * path.geometry.covariance
         return _End(path.coefficients(end.theta), covariance, [end.cap], diagnostics, paper.describe(end.released.plan))
 
     def _diagnostics(self, model: UserModel, theta: Floats, cap: float) -> dict[str, Any]:
@@ -265,7 +269,7 @@ class _Fit:
         sizes = engine.each(gradient_sizes, model, theta)
         return {"gradient_sizes": sizes, "capped_users": int(np.sum(sizes > cap))}
 
-    def published(self, features: FeatureMap, covariance: Floats, end: _End, loss: str) -> dict[str, Any]:
+    def published(self, features: FeatureMap, covariance: Any, end: _End, loss: str) -> dict[str, Any]:
         """What every release has besides its model; ``covariance`` is that of the noise in the model."""
         details = {"center": features.center, "scale": features.scale, "caps": end.caps}
         if self.columns in ("target", "both"):
@@ -276,7 +280,9 @@ class _Fit:
                 self.descent.plan.n_users, unit=self.settings.unit, reproducible=self.noise.reproducible
             ),
             "events": tuple(self.budget.events),
-            "noise_covariance": covariance,
+            "noise_covariance": covariance.toarray()
+            if issparse(covariance) and covariance.shape[0] <= LARGEST_FULL
+            else covariance,
             "plan": f"{end.plan or self.descent.plan}\n{weights}",
             "details": details,
         }
@@ -289,12 +295,9 @@ def _count_capped(block: UserBlock, model: UserModel, theta: Floats, cap: float)
 _WEIGHTS = {"users": "1 each", "rows": "their rows"}
 
 
-def _unfold_covariance(features: FeatureMap, covariance: Floats) -> Floats:
+def _unfold_covariance(features: FeatureMap, covariance: Any) -> Any:
     """Covariance of (coef, intercept) on the original features from that on the mapped ones."""
-    size = len(features.center)
-    jacobian = np.zeros((size + 1, features.dimension))
-    jacobian[:size, :size] = np.diag(features.target_scale / features.scale)
-    jacobian[size, :size] = -features.center / features.scale * features.target_scale
-    if features.intercept:
-        jacobian[size, size] = features.target_scale
-    return np.asarray(jacobian @ covariance @ jacobian.T)
+    size, scale = len(features.center), features.target_scale / features.scale
+    last = np.append(-features.center * scale, [features.target_scale] * features.intercept)
+    jacobian = vstack([diags_array(scale, shape=(size, features.dimension)), coo_array(last[None, :])], format="csr")
+    return jacobian @ covariance @ jacobian.T

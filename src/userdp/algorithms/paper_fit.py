@@ -143,7 +143,7 @@ class PaperFit:
         start *= min(1.0, FARTHEST_START / max(float(np.linalg.norm(start)), 1e-300))
         norm = float(np.linalg.norm(start)) + RADIUS
         cap = max(cap, 2 * smallest_cap(model, 1.0, norm, 4 * RADIUS))
-        pull = path.geometry.matrix.T @ (l2[:, None] * path.geometry.matrix)
+        pull = path.geometry.pulled(l2)
         common = np.kron(np.eye(len(path.start)), pull) if l2.any() else np.zeros((0, 0))
         problem = self.problem(model, start, np.asarray(common, dtype=np.float64), cap)
         plan = self.second_part(problem, cap)

@@ -17,20 +17,20 @@ class Release:
     """All that may be published with a private model.
 
     ``noise_covariance`` is the covariance of the privacy noise in the model: public, because the plan and the releases
-    determine it; it says nothing about sampling error. ``details`` holds the other released values (locations, scales,
-    caps) by name.
+    determine it; it says nothing about sampling error. An array, or a sparse one for wide models. ``details`` holds the
+    other released values (locations, scales, caps) by name.
     """
 
     guarantee: Guarantee
     events: tuple[GaussianEvent, ...]
-    noise_covariance: Floats
+    noise_covariance: Any
     plan: str
     details: dict[str, Any] = field(default_factory=dict)
 
     @property
     def noise_error(self) -> Floats:
         """Standard error of the privacy noise on each number of the model, an intercept last."""
-        return np.sqrt(np.diag(self.noise_covariance))
+        return np.asarray(np.sqrt(self.noise_covariance.diagonal()))
 
 
 @dataclass(frozen=True, eq=False)

@@ -175,6 +175,7 @@ class _Runner:
         if isinstance(data, UserDataset):
             data = self.engine(data if data.n_users else _nobody(data))
         common = self.problem.common
+        lipschitz = math.inf if step.tangent else self.problem.lipschitz  # a tangent is one gradient step, no more
         capped = plan_on_set(
             model,
             step.n_users,
@@ -186,9 +187,10 @@ class _Runner:
             domain=domain,
             rounding=data.rounding,
             common=common,
+            lipschitz=lipschitz,
         )
         value, solution = constrained_minimizer(
-            data, model, middle, domain, capped, step.n_users, channel, step.label, common
+            data, model, middle, domain, capped, step.n_users, channel, step.label, common, lipschitz
         )
         self.sigmas.append(capped.sigma)
         self.diagnostics.append(f"{step.label}: {solution.capped} capped, {solution.steps} steps")

@@ -14,9 +14,11 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from userdp.data.dataset import UserDataset
+from userdp.data.sparse import as_sparse
 from userdp.engines.base import Floats, Kernel, Sums
 
-# A chunk holds at most so many numbers (8 MB), or one user: wide data gets fewer rows a chunk.
+# A chunk holds at most so many numbers (8 MB), or one user: wide data gets fewer rows a chunk, wide sparse data fewer
+# users.
 CHUNK_NUMBERS = 1 << 20
 
 
@@ -38,9 +40,14 @@ class LocalEngine:
         self.n_users, self.columns, self.remote = self.dataset.n_users, self.dataset.columns, False
         self._blas = _blas()
         self._pool = ThreadPoolExecutor(max(self.threads - 1, 1), "userdp")
-        rows = max(min(self.chunk_rows, CHUNK_NUMBERS // max(self.dataset.n_features, 1)), 1)
+        fits = max(CHUNK_NUMBERS // max(self.dataset.n_features, 1), 1)
+        users = min(self.chunk_users, fits)
         self._chunks = [
-            (block, start, stop) for block in self.dataset.blocks for start, stop in block.cuts(rows, self.chunk_users)
+            (block, start, stop)
+            for block in self.dataset.blocks
+            for start, stop in block.cuts(
+                self.chunk_rows if as_sparse(block.features) is not None else min(self.chunk_rows, fits), users
+            )
         ]
 
     @property

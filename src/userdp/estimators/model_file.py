@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array, issparse
 
 from userdp.accounting import Guarantee
 from userdp.algorithms.release import LinearRelease
@@ -49,7 +50,7 @@ def save(path: str | Path, model: PrivateLinearModel, features: tuple[str, ...],
         "intercept": np.asarray(release.intercept).tolist(),
         "lower": release.lower.tolist(),
         "upper": release.upper.tolist(),
-        "noise_covariance": release.noise_covariance.tolist(),
+        "noise_covariance": _covariance_content(release.noise_covariance),
         "privacy": release.guarantee.to_dict(),
         "promise": str(release.guarantee),
         "plan": release.plan.splitlines(),
@@ -81,7 +82,7 @@ def load(path: str | Path) -> ModelFile:
         np.asarray(content["upper"], dtype=np.float64),
         guarantee=guarantee,
         events=(),
-        noise_covariance=np.asarray(content["noise_covariance"], dtype=np.float64),
+        noise_covariance=_covariance(content["noise_covariance"]),
         plan="\n".join(content["plan"]),
     )
     model.privacy_ = guarantee
@@ -93,3 +94,18 @@ def load(path: str | Path) -> ModelFile:
     model.n_features_in_ = coef.shape[-1]
     model.feature_names_in_ = np.asarray(content["features"], dtype=object)
     return ModelFile(model, tuple(content["features"]), content["target"])
+
+
+def _covariance_content(covariance: Any) -> Any:
+    """Rows of numbers, or the entries of a sparse matrix."""
+    if not issparse(covariance):
+        return covariance.tolist()
+    entries = covariance.tocoo()
+    return {name: getattr(entries, name).tolist() for name in ("row", "col", "data")} | {"size": entries.shape[0]}
+
+
+def _covariance(content: Any) -> Any:
+    if not isinstance(content, dict):
+        return np.asarray(content, dtype=np.float64)
+    entries = content["data"], (content["row"], content["col"])
+    return csr_array(entries, shape=(content["size"], content["size"]), dtype=np.float64)

@@ -80,15 +80,10 @@ class UserModel(Protocol):
         """∇h_k(θ), shape (users, dimension); the same bits whoever else is in the block."""
 
 
-class PointLosses(Protocol):
-    """The losses of a block's users, each at a point of its own, given relative to a common centre; users in order."""
-
-    @property
-    def n_users(self) -> int:
-        """Number of users."""
-
-    def select(self, users: NDArray[np.intp]) -> PointLosses:
-        """Only these users (given in increasing order)."""
+class PointValues(Protocol):
+    """The losses of users, each at a point of its own, given relative to a common centre: what certificates ask of
+    them.
+    """
 
     def values(self, points: Floats) -> Floats:
         """h_k(u_k)."""
@@ -102,6 +97,17 @@ class PointLosses(Protocol):
     def gradient_error(self, points: Floats) -> Floats:
         """First-order bound on the rounding error of ``gradients``."""
 
+
+class PointLosses(PointValues, Protocol):
+    """The same with what the search for the points needs; users in order."""
+
+    @property
+    def n_users(self) -> int:
+        """Number of users."""
+
+    def select(self, users: NDArray[np.intp]) -> PointLosses:
+        """Only these users (given in increasing order)."""
+
     def hessians(self, points: Floats) -> Floats:
         """∇²h_k(u_k), or a value between the one-sided ones."""
 
@@ -109,7 +115,16 @@ class PointLosses(Protocol):
         """Σ_k ∇²h_k at one point for all."""
 
 
-class ConvexModel(UserModel, Protocol):
+class Scaled(Protocol):
+    """User losses with a public bound on their gradients."""
+
+    def gradient_scale(self, radius: float) -> tuple[float, float]:
+        """Public bound on the numbers whose rounding enters a user's gradient at ‖θ‖ ≤ radius (the gradient's own size
+        at least), and how fast it grows with the radius.
+        """
+
+
+class ConvexModel(UserModel, Scaled, Protocol):
     """h_k(θ) with all that certified minimizers need: what every algorithm of the library accepts."""
 
     @property
@@ -121,11 +136,6 @@ class ConvexModel(UserModel, Protocol):
 
     def at_points(self, block: UserBlock, center: Floats) -> PointLosses:
         """The losses of a block's users at points relative to ``center``."""
-
-    def gradient_scale(self, radius: float) -> tuple[float, float]:
-        """Public bound on the numbers whose rounding enters a user's gradient at ‖θ‖ ≤ radius (the gradient's own size
-        at least), and how fast it grows with the radius.
-        """
 
     def user_smoothness(self, block: UserBlock) -> Floats:
         """Bounds on the curvature of every h_k, shape (users,)."""

@@ -10,8 +10,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from userdp.data.blocks import UserBlock
+from userdp.data.sparse import as_sparse
 from userdp.losses.base import Floats, PointLosses
-from userdp.losses.linear import FeatureMap
+from userdp.losses.linear import FeatureMap, sum_by_user
 from userdp.losses.points import mean_by_user, mean_outer_by_user, rows_of
 
 
@@ -63,6 +64,14 @@ class DistanceModel:
 
     def _sums(self, block: UserBlock, theta: Floats) -> tuple[Floats, Floats]:
         losses, gradients = np.zeros(block.n_users), np.zeros((block.n_users, self.dimension))
+        if (sparse := as_sparse(block.features)) is not None:
+            squares = self.features.squared_distances(sparse, theta)
+            lengths = np.sqrt(squares)
+            near = np.where(lengths > self.width, lengths - self.width / 2, squares / (2 * self.width))
+            inverse = 1 / np.maximum(lengths, self.width)
+            self.features.add_sums(block.features, -inverse, block.offsets, gradients)
+            losses, weights = sum_by_user(near, block.offsets), sum_by_user(inverse, block.offsets)
+            return losses, gradients + weights[:, None] * theta
         rows = self.features.rows(block.features)
         _add_distances(rows, block.offsets, np.ascontiguousarray(theta), self.width, losses, gradients)
         return losses, gradients

@@ -81,11 +81,11 @@ def _add_gradients(
         for start in range(offsets[k], offsets[k + 1], tile):
             count = min(tile, offsets[k + 1] - start)
             for j in range(count):
-                total = 0.0
                 for i in range(n_features):
-                    value = min(max((features[start + j, i] - center[i]) * inverse[i], -bound), bound)
-                    rows[j, i] = value
-                    total += weights[i] * value
+                    rows[j, i] = min(max((features[start + j, i] - center[i]) * inverse[i], -bound), bound)
+                total = 0.0
+                for i in range(n_features):  # apart from the stores: the order of a sum must not depend on addresses
+                    total += weights[i] * rows[j, i]
                 slopes[j] = total + constant
             for j in range(count):
                 y = target[start + j]

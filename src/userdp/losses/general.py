@@ -7,6 +7,7 @@ gradients that turn at a finite rate, and find curvature by differences: that de
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from userdp.data.blocks import UserBlock
 from userdp.losses.base import ConvexLoss, Floats, PointLosses
-from userdp.losses.linear import FeatureMap
+from userdp.losses.linear import CHUNK_NUMBERS, FeatureMap
 from userdp.losses.points import mean_by_user, rows_of
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -43,11 +44,20 @@ class SubgradientModel:
 
     def user_losses(self, block: UserBlock, theta: Floats) -> Floats:
         """h_k(θ), shape (users,)."""
-        return self._points(block, theta).values(np.zeros((block.n_users, self.dimension)))
+        nothing = np.zeros((block.n_users, self.dimension))
+        return np.concatenate(
+            [self._points(part, theta).values(nothing[: part.n_users]) for part in self._parts(block)]
+        )
 
     def user_gradients(self, block: UserBlock, theta: Floats) -> Floats:
         """Some element of ∂h_k(θ), shape (users, dimension)."""
-        return self._points(block, theta).gradients(np.zeros((block.n_users, self.dimension)))
+        nothing = np.zeros((block.n_users, self.dimension))
+        parts = [self._points(part, theta).gradients(nothing[: part.n_users]) for part in self._parts(block)]
+        return np.concatenate(parts)
+
+    def _parts(self, block: UserBlock) -> Iterator[UserBlock]:
+        """Users whose rows, which the loss sees as arrays, have a bounded number of entries together."""
+        return block.chunks(max(CHUNK_NUMBERS // self.features.dimension, 1), max(block.n_users, 1))
 
     def _points(self, block: UserBlock, center: Floats) -> GeneralPoints:
         rows, targets = self.features.rows(block.features), self.features.targets(block.target)

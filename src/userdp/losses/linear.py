@@ -18,11 +18,11 @@ from numba import njit
 from numpy.typing import NDArray
 
 from userdp.data.blocks import Rows, UserBlock
-from userdp.data.sparse import as_sparse, dense
+from userdp.data.sparse import SparseRows, as_sparse, dense
 from userdp.losses.base import Floats, Loss, PointLosses
 from userdp.losses.fused import add_gradients, slope_of
 from userdp.losses.points import LinearPoints, mean_squares
-from userdp.losses.sparse import sparse_add_sums, sparse_predictions
+from userdp.losses.sparse import sparse_add_sums, sparse_predictions, sparse_squared_distances
 
 # Numbers in a tile of rows: 4 MB at most, so that its second reading comes out of the processor's cache.
 CHUNK_NUMBERS = 1 << 19
@@ -87,6 +87,10 @@ class FeatureMap:
             sparse_add_sums(sparse, *self.constants, weights, offsets, out)
         else:
             _add_user_rows(features, *self.constants, weights, offsets, out)
+
+    def squared_distances(self, features: SparseRows, point: Floats) -> Floats:
+        """‖x̃_j − point‖² for every sparse row, without forming x̃."""
+        return sparse_squared_distances(features, *self.constants, point)
 
     def targets(self, target: Floats) -> Floats:
         """Transformed targets; the identity returns its argument."""
@@ -192,9 +196,13 @@ class LinearModel:
         return rows, self.loss.curvature(predictions(rows, theta), self.features.targets(block.target))
 
     def _tiles(self, block: UserBlock, theta: Floats) -> Iterator[tuple[Rows, NDArray[np.int64], Floats, Floats]]:
-        """Original rows, clipped offsets, predictions and targets, a cache-sized number of rows at a time."""
+        """Original rows, clipped offsets, predictions and targets, a cache-sized number of rows at a time.
+
+        Sparse rows come all at once: they are small, and what the zeros add is added once a user.
+        """
         weights = self.coefficients(theta)
-        step = max(CHUNK_NUMBERS // self.features.dimension, 1)
+        sparse = as_sparse(block.features) is not None
+        step = max(block.n_rows if sparse else CHUNK_NUMBERS // self.features.dimension, 1)
         for start in range(0, max(block.n_rows, 1), step):
             stop = min(start + step, block.n_rows)
             offsets = block.offsets if stop - start == block.n_rows else np.clip(block.offsets, start, stop) - start
@@ -281,6 +289,13 @@ def _add_user_values(values: Floats, offsets: NDArray[np.int64], out: Floats) ->
     for k in range(len(offsets) - 1):
         for j in range(offsets[k], offsets[k + 1]):
             out[k] += values[j]
+
+
+def sum_by_user(values: Floats, offsets: NDArray[np.int64]) -> Floats:
+    """Σ of a user's values, in row order: the same bits wherever the user stands."""
+    out = np.zeros(len(offsets) - 1)
+    _add_user_values(values, offsets, out)
+    return out
 
 
 def predictions(rows: Floats, weights: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Predictions and sums over sparse rows, at a cost of their entries.
+"""Predictions, sums and distances over sparse rows, at a cost of their entries.
 
 A mapped row is x̃ = z + (x̃ − z), z the map of a row of zeros: the difference is as sparse as the row, and z enters once.
 """
@@ -34,6 +34,35 @@ def sparse_add_sums(
     """out[k] += Σ_j weights[j]·x̃_j over the rows of user k."""
     zero = np.clip(-center * inverse, -bound, bound)
     _add(rows.data, rows.indices, rows.indptr, center, inverse, bound, zero, weights, offsets, out)
+
+
+def sparse_squared_distances(rows: SparseRows, center: Floats, inverse: Floats, bound: float, point: Floats) -> Floats:
+    """‖x̃_j − point‖², that of a row of zeros corrected where there are entries; a point has no constants."""
+    zero = np.clip(-center * inverse, -bound, bound)
+    out = np.full(len(rows), float(np.sum((point - zero) ** 2)))
+    _correct_squares(rows.data, rows.indices, rows.indptr, center, inverse, bound, zero, point, out)
+    return np.asarray(np.maximum(out, 0.0))
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _correct_squares(
+    data: Floats,
+    indices: NDArray[np.int64],
+    indptr: NDArray[np.int64],
+    center: Floats,
+    inverse: Floats,
+    bound: float,
+    zero: Floats,
+    point: Floats,
+    out: Floats,
+) -> None:
+    for j in range(len(indptr) - 1):
+        total = 0.0
+        for p in range(indptr[j], indptr[j + 1]):
+            i = indices[p]
+            mapped = min(max((data[p] - center[i]) * inverse[i], -bound), bound)
+            total += (mapped - zero[i]) * (mapped + zero[i] - 2 * point[i])
+        out[j] += total
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

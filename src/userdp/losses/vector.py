@@ -19,8 +19,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from userdp.data.blocks import UserBlock
+from userdp.data.sparse import as_sparse
 from userdp.losses.base import Floats, PointLosses, UserModel
-from userdp.losses.linear import FeatureMap
+from userdp.losses.linear import FeatureMap, sum_by_user
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,9 +82,12 @@ class VectorModel:
         return np.where(present[:, None], self.curvature * theta - self.slope * means, 0.0)
 
     def _moments(self, block: UserBlock) -> tuple[Floats, Floats]:
-        rows = self.features.rows(block.features)
         means, squares = np.zeros((block.n_users, self.dimension)), np.zeros(block.n_users)
-        _add_moments(rows, block.offsets, means, squares)
+        if (sparse := as_sparse(block.features)) is not None:
+            self.features.add_sums(block.features, np.ones(block.n_rows), block.offsets, means)
+            squares = sum_by_user(self.features.squared_distances(sparse, np.zeros(self.dimension)), block.offsets)
+        else:
+            _add_moments(self.features.rows(block.features), block.offsets, means, squares)
         counts = np.maximum(np.diff(block.offsets), 1)
         return means / counts[:, None], squares / counts
 

@@ -15,7 +15,7 @@ import numpy as np
 from userdp.accounting import Adjacency, sum_sensitivity
 from userdp.data.blocks import UserBlock
 from userdp.engines.base import Engine, Sums
-from userdp.losses.base import ConvexModel, Floats, UserModel
+from userdp.losses.base import ConvexModel, Floats, Scaled, UserModel
 from userdp.mechanisms.gaussian import Channel, mean_sensitivity
 from userdp.solvers import CappedObjective, Solution, minimize, rounding_gap, smallest_cap
 
@@ -46,7 +46,7 @@ class CappedPlan:
 
 
 def plan_capped(
-    model: ConvexModel,
+    model: Scaled,
     n_users: int,
     adjacency: Adjacency,
     *,

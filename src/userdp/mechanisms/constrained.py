@@ -8,6 +8,7 @@ covers the linear parts of ``VectorModel`` losses, each shortened to γ. Proofs:
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,11 +18,22 @@ from userdp.losses.base import ConvexModel, Floats
 from userdp.losses.vector import LinearPart
 from userdp.mechanisms.capped import DISTANCE_SHARE, CappedPlan, plan_capped
 from userdp.mechanisms.gaussian import Channel
-from userdp.solvers.constrained import Quadratic, SetObjective, minimize_on_set
+from userdp.solvers.constrained import Quadratic, SetObjective, common_pull, minimize_on_set, users_ball
 from userdp.solvers.newton import Solution
 from userdp.solvers.sets import ConvexSet
 
 _EPS = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """Linear losses shortened to a declared length."""
+
+    lipschitz: float
+
+    def gradient_scale(self, radius: float) -> tuple[float, float]:
+        """The same everywhere."""
+        return self.lipschitz, 0.0
 
 
 def plan_on_set(
@@ -36,30 +48,32 @@ def plan_on_set(
     domain: ConvexSet,
     rounding: float,
     common: Quadratic | None = None,
+    lipschitz: float = math.inf,
 ) -> CappedPlan:
     """Sensitivity 2γ/(λn) (γ/(λn) under add/remove) plus twice the certified distance.
 
     The distance is a hundredth of the sensitivity or, if that is more, what floating point can certify for any data.
-    ``center``, ``domain`` and ``common`` are public or released earlier; ``rounding`` is the engine's.
+    ``center``, ``domain``, ``common`` and ``lipschitz`` are public or released earlier; ``rounding`` is the engine's.
     """
     origin = domain.project(center)
     offset, center_norm = float(np.linalg.norm(origin - center)), float(np.linalg.norm(origin))
-    pull = 0.0 if common is None else float(np.linalg.norm(common.gradient(origin)))
-    if isinstance(model, LinearPart):
+    pull = common_pull(common, origin)
+    ball = users_ball(domain, lipschitz, cap, pull, regularization)
+    if isinstance(model, LinearPart) and ball is None:
         stable = sum_sensitivity(cap, adjacency) / (regularization * n_users)
         error = 8 * rounding * cap / regularization + 8 * _EPS * (center_norm + cap / regularization)
         planned = CappedPlan(cap, regularization, max(DISTANCE_SHARE * stable, error), stable * (1 + 1e-9), gdp)
     else:
         planned = plan_capped(
-            model,
+            Declared(max(lipschitz, cap)) if isinstance(model, LinearPart) else model,
             n_users,
             adjacency,
             cap=cap,
             regularization=regularization,
             gdp=gdp,
-            center_norm=center_norm,
+            center_norm=center_norm if ball is None else float(np.linalg.norm(ball.center)),
             rounding=rounding,
-            reach=min(2 * domain.diameter, 4 * (cap + pull) / regularization),
+            reach=min(2 * domain.diameter, 4 * (cap + pull) / regularization) if ball is None else ball.diameter,
         )
     # A normal vector of length ≤ 3γ + λ·offset has a slack of this order on a sphere with points rounded to eps·size.
     size = min(domain.reach, center_norm + 2 * (cap + pull) / regularization) + center_norm
@@ -81,12 +95,13 @@ def constrained_minimizer(
     channel: Channel,
     label: str,
     common: Quadratic | None = None,
+    lipschitz: float = math.inf,
 ) -> tuple[Floats, Solution]:
     """Release the capped minimizer over ``domain`` around ``center``; the solution is not private.
 
     **Formal guarantee.** ``plan.gdp``-GDP for every dataset, if center and domain are public or released earlier:
     nothing is assumed of the rows, there is no failure (docs/proofs/algorithms.md, Theorem 1).
     """
-    objective = SetObjective(engine, model, plan.cap, plan.regularization, center, n_users, domain, common)
+    objective = SetObjective(engine, model, plan.cap, plan.regularization, center, n_users, domain, common, lipschitz)
     solution = minimize_on_set(objective, plan.distance)
     return channel.release(solution.theta, plan.sensitivity, plan.gdp, label), solution

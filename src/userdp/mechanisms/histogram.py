@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from userdp.accounting import Adjacency
 from userdp.data.blocks import Rows, UserBlock
-from userdp.data.sparse import dense
+from userdp.data.sparse import as_sparse
 from userdp.engines.base import Engine, Sums
 from userdp.losses.base import Floats
 from userdp.mechanisms.gaussian import Channel
@@ -163,41 +163,83 @@ def _count_rows(block: UserBlock, center: Floats, inverse: Floats, bins: Bins, c
     features = len(center) - (columns != "features")
     if features:
         part = slice(0, features)
-        _vote(dense(block.features), block.offsets, center[part], inverse[part], bins.edges, starts, out[part])
+        constants = center[part], inverse[part], bins.edges
+        if (sparse := as_sparse(block.features)) is not None:
+            _vote_entries(sparse.data, sparse.indices, sparse.indptr, block.offsets, *constants, out[part])
+        else:
+            _vote(block.features, block.offsets, *constants, starts, out[part])
     if columns != "features":
         _vote(block.target[:, None], block.offsets, center[-1:], inverse[-1:], bins.edges, starts, out[-1:])
     return (out,)
 
 
 def _count_magnitudes(block: UserBlock, columns: Columns, bins: Bins) -> Sums:
-    parts = ([] if columns == "target" else [dense(block.features)]) + (
-        [] if columns == "features" else [block.target[:, None]]
-    )
-    both = [np.zeros((2, block.n_users, part.shape[1])) for part in parts]
-    for part, out in zip(parts, both):
-        _add_means_and_sizes(part, block.offsets, out[0], out[1])
-    means, sizes = np.concatenate(both, axis=2)
-    sides = 1 + (means >= 0.9 * sizes).astype(np.int64) - (means <= -0.9 * sizes)
-    index = np.searchsorted(bins.edges, sizes, side="right") + len(bins.centers) * sides
-    shape = sizes.shape[1], 3, len(bins.centers)
-    index += 3 * len(bins.centers) * np.arange(shape[0])
-    return (np.bincount(index.ravel(), minlength=math.prod(shape)).reshape(shape).astype(np.float64),)
+    features = 0 if columns == "target" else block.features.shape[1]
+    out = np.zeros((features + (columns != "features"), 3, len(bins.centers)))
+    if features:
+        if (sparse := as_sparse(block.features)) is not None:
+            _count_entry_sizes(sparse.data, sparse.indices, sparse.indptr, block.offsets, bins.edges, out[:features])
+        else:
+            _count_sizes(block.features, block.offsets, bins.edges, out[:features])
+    if columns != "features":
+        _count_sizes(block.target[:, None], block.offsets, bins.edges, out[-1:])
+    return (out,)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _add_means_and_sizes(features: Rows, offsets: NDArray[np.int64], means: Floats, sizes: Floats) -> None:
-    """Mean and root mean square of each column over each user's rows, into zeros of shape (users, columns)."""
+def _count_size(total: float, square: float, rows: int, edges: Floats, out: Floats) -> None:
+    """A user's vote for the size and the side of a column whose values have this sum and sum of squares."""
+    size, mean = math.sqrt(square / rows), total / rows
+    side = 1 + int(mean >= 0.9 * size) - int(mean <= -0.9 * size)
+    out[side, np.searchsorted(edges, size, side="right")] += 1.0
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _count_sizes(features: Rows, offsets: NDArray[np.int64], edges: Floats, out: Floats) -> None:
+    """Votes of every user, (columns, 3, bins)."""
     columns = features.shape[1]
+    totals, squares = np.empty(columns), np.empty(columns)
     for k in range(len(offsets) - 1):
+        totals[:], squares[:] = 0.0, 0.0
         for j in range(offsets[k], offsets[k + 1]):
             for i in range(columns):
                 value = min(max(np.float64(features[j, i]), -1e150), 1e150)
-                means[k, i] += value
-                sizes[k, i] += value * value
-        count = max(offsets[k + 1] - offsets[k], 1)
+                totals[i] += value
+                squares[i] += value * value
         for i in range(columns):
-            means[k, i] /= count
-            sizes[k, i] = math.sqrt(sizes[k, i] / count)
+            _count_size(totals[i], squares[i], max(offsets[k + 1] - offsets[k], 1), edges, out[i])
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _count_entry_sizes(
+    data: Floats,
+    indices: NDArray[np.int64],
+    indptr: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    edges: Floats,
+    out: Floats,
+) -> None:
+    """The same over the entries of sparse rows: a column that a user has no entry in gets a vote for zero."""
+    columns = len(out)
+    totals, squares, last = np.empty(columns), np.empty(columns), np.full(columns, -1)
+    for i in range(columns):
+        out[i, 1, 0] += len(offsets) - 1
+    for k in range(len(offsets) - 1):
+        for j in range(offsets[k], offsets[k + 1]):
+            for p in range(indptr[j], indptr[j + 1]):
+                i = indices[p]
+                if last[i] != k:
+                    totals[i], squares[i], last[i] = 0.0, 0.0, k
+                    out[i, 1, 0] -= 1.0
+                value = min(max(data[p], -1e150), 1e150)
+                totals[i] += value
+                squares[i] += value * value
+        for j in range(offsets[k], offsets[k + 1]):
+            for p in range(indptr[j], indptr[j + 1]):
+                i = indices[p]
+                if last[i] == k:
+                    _count_size(totals[i], squares[i], offsets[k + 1] - offsets[k], edges, out[i])
+                    last[i] = -1
 
 
 # Leading bits of a number (sign, exponent, four of the mantissa) that say nearly where it falls.
@@ -217,6 +259,36 @@ def _first_bins(edges: bytes) -> NDArray[np.int16]:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _share(rows: int) -> float:
+    """A row's share of its user's vote, a multiple of 2^-26: sums of votes are exact, however others are grouped."""
+    return math.floor(2.0**26 / max(rows, 1)) / 2.0**26
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _vote_entries(
+    data: Floats,
+    indices: NDArray[np.int64],
+    indptr: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    center: Floats,
+    inverse: Floats,
+    edges: Floats,
+    out: Floats,
+) -> None:
+    """``_vote`` over the entries of sparse rows: all rows vote for zero, then those with an entry change their vote."""
+    zeros = np.searchsorted(edges, (0.0 - center) * inverse, side="right")
+    for k in range(len(offsets) - 1):
+        share = _share(offsets[k + 1] - offsets[k])
+        for i in range(len(center)):
+            out[i, zeros[i]] += share * (offsets[k + 1] - offsets[k])
+        for j in range(offsets[k], offsets[k + 1]):
+            for p in range(indptr[j], indptr[j + 1]):
+                i = indices[p]
+                out[i, zeros[i]] -= share
+                out[i, np.searchsorted(edges, (data[p] - center[i]) * inverse[i], side="right")] += share
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _vote(
     features: Rows,
     offsets: NDArray[np.int64],
@@ -230,8 +302,7 @@ def _vote(
     values = np.empty(n_features)
     bits = values.view(np.uint64)
     for k in range(len(offsets) - 1):
-        # A multiple of 2^-26: sums of votes are exact, so they do not depend on how others are grouped.
-        share = math.floor(2.0**26 / max(offsets[k + 1] - offsets[k], 1)) / 2.0**26
+        share = _share(offsets[k + 1] - offsets[k])
         for j in range(offsets[k], offsets[k + 1]):
             for i in range(n_features):
                 values[i] = (features[j, i] - center[i]) * inverse[i]

@@ -4,7 +4,9 @@ h̃_k(θ) = min { h_k(u) + γ‖θ − u‖ : ‖u − c‖ ≤ R } is convex an
 user pulls on the model with a force of at most γ (docs/proofs/capped-release.md, Lemma 1). The ball keeps every number
 that enters a certificate within public bounds, whatever the data.
 
-For a capped user the minimizing u is found by Newton's method, with the multiplier ν of the ball where that binds.
+For a capped user the minimizing u is found by Newton's method, with the multiplier ν of the ball where that binds. A
+user whom the ball holds at u = θ is not capped: where the ball is the constraint set, it takes the outward part of its
+pull (docs/proofs/algorithms.md, section 2).
 Whatever u comes out, the slack η_k computed from it is a true bound: a bad u costs accuracy of the certificate, never
 its validity. All points here are relative to c.
 """
@@ -14,9 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from userdp.data.blocks import UserBlock
-from userdp.losses.base import ConvexModel, Floats, PointLosses
+from userdp.losses.base import ConvexModel, Floats, PointLosses, PointValues
 
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = 1e-300
@@ -57,14 +60,104 @@ def pulls(block: UserBlock, model: ConvexModel, center: Floats, theta: Floats, c
     forces, errors = problems.gradients(everywhere), problems.gradient_error(everywhere)
     slacks = np.zeros(block.n_users)
     over = np.linalg.norm(forces, axis=1) + errors > cap.force * (1 - 16 * _EPS)
-    capped = np.flatnonzero(over)
-    hessian = problems.select(np.flatnonzero(~over)).hessian_sum(theta)
+    held, multipliers = _held(forces, errors, theta, cap)
+    held &= over
+    hessian = problems.select(np.flatnonzero(~over | held)).hessian_sum(theta)
+    if held.any():
+        users = np.flatnonzero(held)
+        part, points = problems.select(users), everywhere[users]
+        forces[users], slacks[users], errors[users] = _certify(part, points, multipliers[users], theta, cap)
+        hessian += multipliers[users].sum() * np.eye(len(theta))
+    capped = np.flatnonzero(over & ~held)
     if capped.size:
         part = problems.select(capped)
         points, multipliers = _capped_points(part, theta, cap)
         forces[capped], slacks[capped], errors[capped] = _certify(part, points, multipliers, theta, cap)
         hessian += _capped_hessian(part, points, multipliers, theta, cap.force)
     return Pulls(forces, slacks, errors, hessian, capped.size)
+
+
+def linear_pulls(gradients: Floats, theta: Floats, cap: Cap) -> Pulls:
+    """The same for h_k(u) = ⟨g_k, u⟩, whose u is found by bisection: for a multiplier ν of the ball
+
+        argmin_u ⟨g, u⟩ + γ‖θ − u‖ + (ν/2)‖u‖² = θ − (‖w‖ − γ)/ν·w/‖w‖,  w = g + νθ, ‖w‖ > γ,
+
+    is the shorter the larger ν is, and has length R for a ν between (‖g‖ − γ)/R and (‖g‖ + γ)/R.
+    """
+    size = np.linalg.norm(gradients, axis=1)
+    over = size > cap.force * (1 - 16 * _EPS)
+    held, multipliers = _held(gradients, np.zeros(len(gradients)), theta, cap)
+    points = np.tile(theta, (len(gradients), 1))
+    moved = np.flatnonzero(over & ~held)
+    if moved.size:
+        points[moved], multipliers[moved] = _linear_points(gradients[moved], size[moved], theta, cap)
+    forces, slacks, errors = gradients.copy(), np.zeros(len(gradients)), np.zeros(len(gradients))
+    users = np.flatnonzero(over)
+    part = _Linear(gradients[users], cap.radius)
+    forces[users], slacks[users], errors[users] = _certify(part, points[users], multipliers[users], theta, cap)
+    unit, lengths = _directions(theta - points[moved])
+    stiff = cap.force / lengths
+    weights = stiff * multipliers[moved] / (stiff + multipliers[moved])
+    straight = weights.sum() + multipliers[over & held].sum()
+    hessian = straight * np.eye(len(theta)) - (unit * weights[:, None]).T @ unit
+    return Pulls(forces, slacks, errors, hessian, moved.size)
+
+
+def _linear_points(gradients: Floats, size: Floats, theta: Floats, cap: Cap) -> tuple[Floats, Floats]:
+    """u_k and ν_k of linear losses with ‖g_k‖ > γ."""
+    inner, square = gradients @ theta, float(theta @ theta)
+    radius = cap.radius * (1 - 8 * _EPS)  # inside, whatever the rounding
+    low, high = np.maximum(size - cap.force, 0.0) / radius, (size + cap.force) / radius
+
+    def path(multiplier: Floats) -> tuple[Floats, Floats]:
+        """Length of w, and of the way from θ to u."""
+        length = np.sqrt(np.maximum(size**2 + 2 * multiplier * inner + multiplier**2 * square, 0.0))
+        return length, np.maximum(length - cap.force, 0.0) / multiplier
+
+    for _ in range(60):
+        middle = (low + high) / 2
+        length, way = path(middle)
+        reached = square - 2 * way * (inner + middle * square) / np.maximum(length, _TINY) + way**2
+        low, high = np.where(reached > radius**2, middle, low), np.where(reached > radius**2, high, middle)
+    length, way = path(high)
+    points = theta - (way / np.maximum(length, _TINY))[:, None] * (gradients + high[:, None] * theta)
+    return _inside(points, cap.radius), high
+
+
+@dataclass(frozen=True, eq=False)
+class _Linear:
+    """⟨g_k, u⟩ on the ball: what a certificate asks of a loss. The gradients are what they are: no rounding."""
+
+    slopes: Floats
+    radius: float
+
+    def values(self, points: Floats) -> Floats:
+        return np.asarray(np.einsum("ki,ki->k", self.slopes, points))
+
+    def minima(self) -> Floats:
+        return np.asarray(-np.linalg.norm(self.slopes, axis=1) * self.radius * (1 + 1e-9))
+
+    def gradients(self, points: Floats) -> Floats:
+        return self.slopes
+
+    def gradient_error(self, points: Floats) -> Floats:
+        return np.zeros(len(self.slopes))
+
+
+def _held(gradients: Floats, errors: Floats, theta: Floats, cap: Cap) -> tuple[NDArray[np.bool_], Floats]:
+    """Whom the ball holds at u = θ on its boundary: users who push outward, and sideways with at most γ.
+
+    Also the smallest ν ≥ 0 with ‖∇h_k(θ) + νθ‖ ≤ γ: what more the ball can push serves all users alike.
+    """
+    reach = float(np.linalg.norm(theta))
+    if reach < cap.radius * (1 - 64 * _EPS):
+        return np.zeros(len(gradients), dtype=bool), np.zeros(len(gradients))
+    outward = -(gradients @ theta) / reach
+    sideways = np.linalg.norm(gradients + outward[:, None] * (theta / reach), axis=1)
+    wanted = cap.force * (1 - 16 * _EPS) - 2 * errors
+    held = (sideways <= wanted * (1 - 1e-12)) & (outward > 0)
+    rest = np.sqrt(np.maximum(wanted**2 - sideways**2, 0.0))
+    return held, np.where(held, np.maximum(outward - rest, 0.0) / reach, 0.0)
 
 
 def _capped_points(problems: PointLosses, theta: Floats, cap: Cap) -> tuple[Floats, Floats]:
@@ -132,12 +225,20 @@ def _optimality(
 
 
 def _first_points(problems: PointLosses, theta: Floats, cap: Cap) -> Floats:
-    """θ moved against the gradient to where a quadratic model would pull with γ, well inside the ball."""
+    """θ moved against the gradient to where a quadratic model would pull with γ, not far and not out of the ball."""
     everywhere = np.broadcast_to(theta, (problems.n_users, len(theta)))
     unit, lengths = _directions(problems.gradients(everywhere))
     curvature = np.einsum("ki,kij,kj->k", unit, problems.hessians(everywhere), unit)
     excess = np.maximum(lengths - cap.force, _EPS * cap.force)
-    return np.asarray(theta - np.minimum(excess / np.maximum(curvature, _TINY), 0.4 * cap.radius)[:, None] * unit)
+    return _inside(
+        theta - np.minimum(excess / np.maximum(curvature, _TINY), 0.4 * cap.radius)[:, None] * unit, cap.radius
+    )
+
+
+def _inside(points: Floats, radius: float) -> Floats:
+    """The nearest points of the ball, whatever the rounding."""
+    lengths = np.maximum(np.linalg.norm(points, axis=1), _TINY)
+    return np.asarray(points * np.minimum(radius * (1 - 8 * _EPS) / lengths, 1.0)[:, None])
 
 
 def _model_minimizers(model: Floats, slope: Floats, points: Floats, radius: float) -> Floats:
@@ -220,7 +321,7 @@ def _spread(unit: Floats, weights: Floats) -> Floats:
 
 
 def _certify(
-    problems: PointLosses, points: Floats, multipliers: Floats, theta: Floats, cap: Cap
+    problems: PointValues, points: Floats, multipliers: Floats, theta: Floats, cap: Cap
 ) -> tuple[Floats, Floats, Floats]:
     """Forces, slacks and rounding errors, valid for any points in the ball and any multipliers ≥ 0 (Lemma 3).
 
@@ -252,7 +353,7 @@ def _best_multipliers(gradients: Floats, points: Floats, gaps: Floats, multiplie
     radial = np.einsum("ki,ki->k", gradients, points) / length
     along = gradients - radial[:, None] * points
     room = np.sqrt(np.maximum(force**2 - np.einsum("ki,ki->k", along, along), 0.0) / length)
-    outward = np.sign(np.einsum("ki,ki->k", gaps, points))
+    outward = np.where(np.einsum("ki,ki->k", gaps, points) > 0, 1.0, -1.0)
     return np.where(multipliers > 0, np.maximum(outward * room - radial, 0.0), 0.0)
 
 

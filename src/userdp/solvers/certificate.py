@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from userdp.losses.base import ConvexModel
+from userdp.losses.base import Scaled
 
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -21,7 +21,7 @@ def distance_bound(mean_slack: float, residual: float, regularization: float) ->
 
 
 def rounding_gap(
-    model: ConvexModel,
+    model: Scaled,
     cap: float,
     regularization: float,
     center_norm: float,
@@ -39,7 +39,7 @@ def rounding_gap(
     return pull * 1.5 * reach + (pull + 4 * rounding * cap) ** 2 / (2 * regularization)
 
 
-def smallest_cap(model: ConvexModel, regularization: float, center_norm: float, reach: float | None = None) -> float:
+def smallest_cap(model: Scaled, regularization: float, center_norm: float, reach: float | None = None) -> float:
     """A γ below this is lost in the rounding errors of the largest gradients that the map's bounds allow."""
     if reach is not None:
         return 64 * _EPS * model.gradient_scale(center_norm + reach)[0]

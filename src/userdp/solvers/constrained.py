@@ -25,7 +25,7 @@ from userdp.data.blocks import UserBlock
 from userdp.engines.base import Engine, Sums
 from userdp.losses.base import ConvexModel, Floats
 from userdp.losses.vector import LinearPart
-from userdp.solvers.capped import Cap, pulls
+from userdp.solvers.capped import Cap, Pulls, linear_pulls, pulls
 from userdp.solvers.newton import NOT_A_NUMBER, Solution
 from userdp.solvers.sets import Ball, ConvexSet, Within
 
@@ -56,7 +56,8 @@ class SetObjective:
     ``common`` is a public quadratic that is added to F. With a finite ``cap`` the minimization is over the part of the
     domain within 2γ/λ of ``origin``, the point of the domain nearest to the centre (γ plus the common pull there): with
     at most 2·``n_users`` users that changes nothing (docs/proofs/algorithms.md, Lemma 1), and with more it is part of
-    the definition. Users' points stay within twice as far, or twice the domain's diameter.
+    the definition. Users' points stay within twice as far, or twice the domain's diameter; or in the domain itself, if
+    that is a ball and users' gradients are declared to be at most ``lipschitz`` long (``users_ball``).
     """
 
     engine: Engine
@@ -67,6 +68,7 @@ class SetObjective:
     n_users: int
     domain: ConvexSet
     common: Quadratic | None = None
+    lipschitz: float = math.inf
 
     @cached_property
     def origin(self) -> Floats:
@@ -83,8 +85,16 @@ class SetObjective:
     @cached_property
     def reach(self) -> float:
         """How far from the origin users' points may go: 4γ/λ, γ and the common pull together."""
-        pull = 0.0 if self.common is None else float(np.linalg.norm(self.common.gradient(self.origin)))
-        return 4 * (self.cap + pull) / self.regularization
+        return 4 * (self.cap + common_pull(self.common, self.origin)) / self.regularization
+
+    @cached_property
+    def _users(self) -> tuple[Floats, Cap, bool]:
+        """Centre and radius of the ball that users' points stay in, and whether that is the domain itself."""
+        pull = common_pull(self.common, self.origin)
+        ball = users_ball(self.domain, self.lipschitz, self.cap, pull, self.regularization)
+        if ball is None:
+            return self.origin, Cap(self.cap, min(self.reach, 2 * self.domain.diameter)), False
+        return ball.center, Cap(self.cap, ball.radius * (1 + 16 * _EPS)), True  # no point of the domain is outside
 
     @cached_property
     def _constant(self) -> Sums:
@@ -93,13 +103,18 @@ class SetObjective:
 
     def evaluate(self, point: Floats, feasible: ConvexSet) -> State:
         """One pass over the users (linear parts: one for all points)."""
-        if isinstance(self.model, LinearPart):
+        center, cap, whole = self._users
+        if isinstance(self.model, LinearPart) and (not whole or self._constant[2][0] == 0):
             force, lengths, capped = self._constant
             slack, error, curvature = np.zeros(1), np.zeros(1), np.asarray(self.regularization)
         else:
-            step, cap = point - self.origin, Cap(self.cap, min(self.reach, 2 * self.domain.diameter))
-            force, lengths, capped, slack, error, hessian = self.engine.sum(_kernel, self.model, self.origin, step, cap)
-            curvature = hessian / self.n_users + self.regularization * np.eye(len(step))
+            step = point - center
+            if isinstance(self.model, LinearPart):
+                found = self.engine.sum(_linear_ball_kernel, self.model, step, cap, self.lipschitz)
+            else:
+                found = self.engine.sum(_kernel, self.model, center, step, cap)
+            force, lengths, capped, slack, error, hessian = found
+            curvature = hessian / self.n_users + self.regularization * np.eye(len(point))
         gradient = force / self.n_users + self.regularization * (point - self.center)
         rounding = (float(error[0]) + 2 * self.engine.rounding * float(lengths[0])) / self.n_users
         if self.common is not None:
@@ -115,6 +130,24 @@ class SetObjective:
         gap = float(slack[0]) / self.n_users + min(bent, free)
         distance = math.sqrt(2 * gap / self.regularization) + 2 * _EPS * float(np.linalg.norm(point))
         return State(point, gradient, curvature, gap, distance, int(capped[0]))
+
+
+def users_ball(domain: ConvexSet, lipschitz: float, cap: float, pull: float, regularization: float) -> Ball | None:
+    """The domain, or what it was cut from, as the set that users' points stay in, if it is a ball.
+
+    Only while its diameter is at most 4(G + pull)/λ, G the declared ``lipschitz`` or γ if that is more. Later phases
+    have less to gain from it, and numbers that stay near the origin are rounded less.
+    """
+    while isinstance(domain, Within):
+        domain = domain.base
+    if not (isinstance(domain, Ball) and math.isfinite(lipschitz) and math.isfinite(cap)):
+        return None
+    return domain if domain.diameter <= 4 * (max(lipschitz, cap) + pull) / regularization else None
+
+
+def common_pull(common: Quadratic | None, origin: Floats) -> float:
+    """Length of a common quadratic's gradient at the origin."""
+    return 0.0 if common is None else float(np.linalg.norm(common.gradient(origin)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,8 +242,16 @@ def _linear_kernel(block: UserBlock, model: LinearPart, cap: float) -> Sums:
     return forces.sum(axis=0), _lengths(forces), np.array([float(capped)])
 
 
+def _linear_ball_kernel(block: UserBlock, model: LinearPart, step: Floats, cap: Cap, lipschitz: float) -> Sums:
+    gradients, _ = model.forces(block, max(lipschitz, cap.force))
+    return _sums(linear_pulls(gradients, step, cap))
+
+
 def _kernel(block: UserBlock, model: ConvexModel, center: Floats, step: Floats, cap: Cap) -> Sums:
-    found = pulls(block, model, center, step, cap)
+    return _sums(pulls(block, model, center, step, cap))
+
+
+def _sums(found: Pulls) -> Sums:
     return (
         found.forces.sum(axis=0),
         _lengths(found.forces),
