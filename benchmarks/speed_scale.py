@@ -134,7 +134,9 @@ def dask() -> list[Row]:
         _write_parts(Path(folder), rows, width, 10**5, 20)
         for workers in (1, 2):
             with (
-                LocalCluster(workers, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster,
+                LocalCluster(
+                    n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50
+                ) as cluster,
                 Client(cluster) as client,
             ):
                 started = time.perf_counter()

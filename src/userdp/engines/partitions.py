@@ -54,8 +54,8 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def prepare(part: pd.DataFrame, number: int, columns: Columns, dtype: np.dtype[Any], blocks: int) -> pa.Table:
-    """Check one partition; add the block each row goes to and its place in the whole."""
+def prepare(part: pd.DataFrame, number: int, columns: Columns, dtype: np.dtype[Any]) -> pa.Table:
+    """Check one partition; add what decides the block of each row, a hash of its user, and its place in the whole."""
     names = [columns.user, *([columns.target] if columns.target else []), *columns.features]
     for name in names:
         if name not in part.columns:
@@ -81,7 +81,7 @@ def prepare(part: pd.DataFrame, number: int, columns: Columns, dtype: np.dtype[A
         )
     hashed = pd.util.hash_array(ids.to_numpy(zero_copy_only=False), categorize=False)
     place = np.int64(number) * 2**40 + np.arange(len(part))
-    table = {"_block": (hashed % np.uint64(blocks)).astype(np.int64), "_place": place, "_user": ids}
+    table = {"_hash": hashed.view(np.int64), "_place": place, "_user": ids}
     table["_target"] = (
         np.zeros(len(part)) if columns.target is None else _numbers(part, columns.target, number, "float64")
     )
@@ -112,7 +112,7 @@ def id_kind(part: pa.Table) -> str:
 
 def empty_frame(columns: Columns, dtype: np.dtype[Any], ids: str) -> pd.DataFrame:
     """A table without rows, with the types every partition has."""
-    frame = {"_block": np.empty(0, np.int64), "_place": np.empty(0, np.int64)}
+    frame = {"_hash": np.empty(0, np.int64), "_place": np.empty(0, np.int64)}
     users = (
         pd.Series(np.empty(0, np.int64)) if ids == "int64" else pd.Series([], dtype=pd.ArrowDtype(pa.large_string()))
     )
