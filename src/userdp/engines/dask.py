@@ -18,8 +18,7 @@ from typing import Any
 import dask
 import dask.dataframe
 import numpy as np
-from distributed import Client, Future, LocalCluster, as_completed, default_client, futures_of
-from distributed.client import FutureCancelledError
+from distributed import CancelledError, Client, Future, LocalCluster, as_completed, default_client, futures_of
 from distributed.comm.core import CommClosedError
 from distributed.protocol import pickle
 from distributed.scheduler import KilledWorker
@@ -246,7 +245,7 @@ class DaskEngine:
                     shared = {"count": len(self._blocks), "chunk_users": self.chunk_users, "call": call}
                     found = self.client.gather(self.client.map(task, groups, blocks, **shared, pure=False))
                     break
-                except FutureCancelledError:
+                except CancelledError:
                     if self.client.status != "running":
                         raise _gone(self.client) from None
                     if attempt == _ATTEMPTS - 1:
