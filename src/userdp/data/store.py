@@ -177,7 +177,7 @@ def _readable(error: Exception, memory_limit: int | str, parent: Path) -> DataEr
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if full or re.search("no space|disk full|temp_directory_size", str(error), re.IGNORECASE):
         return DataError(
-            f"the disk of {parent} is full while grouping rows by user: free about three times the size of the data, "
+            f"the disk of {parent} is full while grouping rows by user: free about twice the size of the data, "
             "or choose another folder with scratch="
         )
     if isinstance(error, MemoryError | duckdb.OutOfMemoryException) or "out of memory" in reason.lower():
@@ -186,19 +186,14 @@ def _readable(error: Exception, memory_limit: int | str, parent: Path) -> DataEr
 
 
 def _group(source: Source, folder: Path, limit: int) -> tuple[StoredBlock, list[Hashable]]:
-    """Number the users; split the rows into buckets of consecutive users; sort bucket after bucket into the file.
-
-    One sort of everything would do, but wide rows make it take far more memory than it was given.
-    """
+    """Number the users in order of first appearance; sort the rows by that, streaming them into the file."""
     import duckdb
 
-    width = 8 * (len(source.columns) + 3)
     settings: dict[str, Any] = {
         "memory_limit": f"{limit // 10**6}MB",
         "threads": max(min(os.cpu_count() or 1, limit // (250 * 10**6)), 1),
         "temp_directory": str(folder / "spill"),
         "preserve_insertion_order": True,  # else Arrow readers may return sorted rows out of order
-        "partitioned_write_flush_threshold": max(limit // 8 // width, 2048),
     }
     with duckdb.connect(str(folder / "work.duckdb"), config=settings) as database:
         database.execute("SET enable_progress_bar = false")
@@ -227,28 +222,13 @@ def _group(source: Source, folder: Path, limit: int) -> tuple[StoredBlock, list[
         table: Any = database.sql("SELECT id, n FROM people ORDER BY first").to_arrow_table()
         offsets = np.concatenate([[0], np.cumsum(table.column("n").to_numpy())]).astype(np.int64)
         users = table.column("id").to_pylist()
-        bucket = max(limit // 8 // width, 1)
-        database.execute(
-            "CREATE TABLE placed AS SELECT id, first, "
-            f"(sum(n) OVER (ORDER BY first ROWS UNBOUNDED PRECEDING) - n) // {bucket} AS bucket FROM people"
-        )
         names = ", ".join(f"f{i}" for i in range(len(source.columns)))
-        database.execute(
-            f"COPY (SELECT bucket, first, place, y, {names} FROM ({rows}) JOIN placed USING (id)) "
-            f"TO '{_text(folder / 'buckets')}' (FORMAT parquet, PARTITION_BY (bucket), COMPRESSION uncompressed)",
-            files,
-        )
+        query = f"SELECT first, place, y, {names} FROM ({rows}) JOIN people USING (id) ORDER BY first, place"
+        batch = max(_BATCH_NUMBERS // (len(source.columns) + 3), 1)
         with (folder / "features").open("wb") as features, (folder / "target").open("wb") as targets:
             writer = _Writer(source, features, targets)
-            for number in range(int(offsets[-1]) // bucket + 1):
-                part = folder / "buckets" / f"bucket={number}"
-                if part.exists():
-                    table_of = f"read_parquet('{_text(part / '*')}')"
-                    query = f"SELECT first, place, y, {names} FROM {table_of} ORDER BY first, place"
-                    batch = max(_BATCH_NUMBERS // (len(source.columns) + 3), 1)
-                    for rows_ in database.sql(query).to_arrow_reader(batch):
-                        writer.add(rows_)
-                    shutil.rmtree(part)
+            for sorted_rows in database.sql(query, params=files).to_arrow_reader(batch):
+                writer.add(sorted_rows)
     writer.finish(int(offsets[-1]))
     for leftover in ("work.duckdb", "work.duckdb.wal"):
         (folder / leftover).unlink(missing_ok=True)

@@ -50,8 +50,9 @@ Runs = dict[Run, Any]
 CHUNK_ROWS, CHUNK_USERS = 8192, 4096
 # How long a scheduler may take to answer.
 CONNECT_SECONDS = 10
-# Small data is cut into so many blocks however many workers there are: the answer is then the same to the last bit.
-_LEAST_BLOCKS = 16
+# Blocks come by so many, two or more a thread: up to eight threads share them equally, and the answer is the same to
+# the last bit however many there are.
+_BLOCKS = 16
 # How often a sum is asked for again when its blocks were lost together with the worker that held them.
 _ATTEMPTS = 4
 
@@ -295,7 +296,7 @@ def _connect(client: Any) -> tuple[Client, bool]:
 def _blocks_for(client: Client, parts: int = 1) -> int:
     """Blocks for data of so many parts: no fewer, and two a thread."""
     threads: dict[str, int] = client.nthreads()
-    return max(_LEAST_BLOCKS, parts, 2 * sum(threads.values()))
+    return -(-max(parts, 2 * sum(threads.values())) // _BLOCKS) * _BLOCKS
 
 
 def _held(client: Client, blocks: Sequence[Future]) -> tuple[dict[str, int], dict[str, list[int]]]:
