@@ -26,6 +26,8 @@ _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**
 # What an interpreter with this library loaded and the buffers outside DuckDB's accounting need.
 _BASE = 550 * 10**6
 _LEAST = 128 * 10**6
+# A sort may be so many times larger than the memory of the database.
+_SORTED = 8
 _BATCH_NUMBERS = 1 << 21
 
 
@@ -186,7 +188,10 @@ def _readable(error: Exception, memory_limit: int | str, parent: Path) -> DataEr
 
 
 def _group(source: Source, folder: Path, limit: int) -> tuple[StoredBlock, list[Hashable]]:
-    """Number the users in order of first appearance; sort the rows by that, streaming them into the file."""
+    """Number the users in order of first appearance; sort the rows by that, streaming them into the file.
+
+    A sort of far more than the memory fails: the files are read several times, for so many users at a time.
+    """
     import duckdb
 
     settings: dict[str, Any] = {
@@ -219,16 +224,22 @@ def _group(source: Source, folder: Path, limit: int) -> tuple[StoredBlock, list[
             raise DataError(
                 f"groups has {sum(n for (n,) in missing)} missing user ids: drop those rows or give every row an id"
             )
-        table: Any = database.sql("SELECT id, n FROM people ORDER BY first").to_arrow_table()
+        table: Any = database.sql("SELECT id, n, first FROM people ORDER BY first").to_arrow_table()
         offsets = np.concatenate([[0], np.cumsum(table.column("n").to_numpy())]).astype(np.int64)
         users = table.column("id").to_pylist()
+        firsts = table.column("first").to_numpy()
         names = ", ".join(f"f{i}" for i in range(len(source.columns)))
-        query = f"SELECT first, place, y, {names} FROM ({rows}) JOIN people USING (id) ORDER BY first, place"
+        query = f"SELECT first, place, y, {names} FROM ({rows}) JOIN people USING (id) "
+        query += "WHERE first BETWEEN ? AND ? ORDER BY first, place"
         batch = max(_BATCH_NUMBERS // (len(source.columns) + 3), 1)
+        most = _SORTED * limit // (source.dtype.itemsize * len(source.columns) + 24)
+        whole = UserBlock(np.empty((0, 0)), np.empty(0), offsets)
         with (folder / "features").open("wb") as features, (folder / "target").open("wb") as targets:
             writer = _Writer(source, features, targets)
-            for sorted_rows in database.sql(query, params=files).to_arrow_reader(batch):
-                writer.add(sorted_rows)
+            for start, stop in whole.cuts(most, len(users)):
+                between = [*files, int(firsts[start]), int(firsts[stop - 1])]
+                for sorted_rows in database.sql(query, params=between).to_arrow_reader(batch):
+                    writer.add(sorted_rows)
     writer.finish(int(offsets[-1]))
     for leftover in ("work.duckdb", "work.duckdb.wal"):
         (folder / leftover).unlink(missing_ok=True)
