@@ -88,11 +88,13 @@ def disk() -> list[Row]:
 
 
 LIMIT = """
-    import sys, time
+    import resource, sys, time
     from userdp import LogisticRegression
     from userdp.data import UserDataset
-    started = time.perf_counter()
     limit = None if sys.argv[2] == "none" else sys.argv[2]
+    if limit:
+        resource.setrlimit(resource.RLIMIT_DATA, (10**9, 10**9))
+    started = time.perf_counter()
     data = UserDataset.from_parquet(sys.argv[1], user="who", target="y", memory_limit=limit)
     grouped = time.perf_counter()
     model = LogisticRegression(epsilon=1.0, delta=1e-6, random_state=0).fit(data)
@@ -102,15 +104,20 @@ LIMIT = """
 
 
 def limit() -> list[Row]:
-    """A whole fit on 4 GB with 1 GB of memory, against the same in memory."""
+    """A whole fit on 4 GB in a process that gets no more than 1 GB from the system, against the same in memory.
+
+    The limit is on memory to write to, in use or not. Arrow's allocator would take all of it to begin with, and
+    DuckDB's takes half as much again as it uses: hence the system's, and the smaller limit that DuckDB is told.
+    """
     with tempfile.TemporaryDirectory() as folder:
         _write_parts(Path(folder), 10**7, 50, 10**4, 20, np.float64)
-        runs = {most: np.array(run_python(LIMIT, folder, most), dtype=float) for most in ("1GB", "none")}
-    (grouping, fitting, peak), found = runs["1GB"][:3], runs["1GB"][3:]
+        system = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+        runs = {most: np.array(run_python(LIMIT, folder, most, **system), dtype=float) for most in ("700MB", "none")}
+    (grouping, fitting, peak), found = runs["700MB"][:3], runs["700MB"][3:]
     _, resident, _ = runs["none"][:3]
     expected = runs["none"][3:]
     difference = float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))
-    name = "10^7 × 50 float64 (4 GB), limit 1 GB"
+    name = "10^7 × 50 float64 (4 GB), 1 GB enforced"
     note = f"grouping {grouping:.0f} s, the default fit {fitting:.0f} s from disk, {resident:.0f} s in memory"
     return [
         Row("limit", name, "peak GB of the process", peak / 1e9, "≤ 1", note),
@@ -134,7 +141,9 @@ def dask() -> list[Row]:
         _write_parts(Path(folder), rows, width, 10**5, 20)
         for workers in (1, 2):
             with (
-                LocalCluster(workers, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster,
+                LocalCluster(
+                    n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50
+                ) as cluster,
                 Client(cluster) as client,
             ):
                 started = time.perf_counter()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import dask.dataframe as dd
@@ -11,12 +11,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, Future, LocalCluster
 
 from userdp.data import DataError, UserDataset
 from userdp.engines import LocalEngine
 from userdp.engines.base import Engine
-from userdp.engines.dask import DaskEngine
+from userdp.engines.dask import DaskEngine, merged
 from userdp.losses import FeatureMap, LinearModel, Logistic
 from userdp.mechanisms.capped import _clipped_sum
 
@@ -72,13 +72,21 @@ def test_partitioned_parquet_gives_the_local_answer(client: Client, tmp_path: Pa
     assert np.array_equal(sums(engine), sums(engine))
 
 
-@pytest.mark.parametrize("ids", ["text", "integers", "categories"])
+NUMBERED = {
+    "text": lambda who: who,
+    "categories": lambda who: who.astype("category"),
+    "integers": lambda who: who.str.slice(5).astype(np.int32),
+    "large integers": lambda who: who.str.slice(5).astype(np.uint64) + np.uint64(2**64 - 60),
+    "floats": lambda who: (who.str.slice(5).astype(float) - 9) / 2,
+}
+
+
+@pytest.mark.parametrize("ids", NUMBERED)
 def test_dask_dataframes(client: Client, ids: str) -> None:
     table = frame(500, 4)
-    if ids == "integers":
-        table["who"] = table.who.str.slice(5).astype(np.int32)
-    elif ids == "categories":
-        table["who"] = table.who.astype("category")
+    table["who"] = NUMBERED[ids](table.who)
+    if ids == "floats":
+        table.loc[table.who[table.who == 0].index[0], "who"] = -0.0  # the same user
     local = LocalEngine(UserDataset.from_arrays(table[["x0", "x1", "x2"]], table.late, table.who))
     distributed = dd.from_pandas(table, npartitions=4)
     engine = DaskEngine.from_dataframe(distributed, user="who", target="late", client=client)
@@ -93,6 +101,67 @@ def test_more_blocks_than_users(client: Client) -> None:
     )
     assert engine.n_users == 2
     assert len(sizes(engine)) == 2
+
+
+def test_blocks_are_about_equal_and_each_thread_gets_its_share(client: Client) -> None:
+    table = dd.from_pandas(frame(20_000, 6, users=10_000), npartitions=3)
+    engine = DaskEngine.from_dataframe(table, user="who", target="late", client=client, blocks=10)
+    assert sorted(map(len, engine._groups())) == [5, 5]
+    counts = client.gather(client.map(lambda block: block.n_users, engine._blocks))
+    assert max(counts) < 1.3 * min(counts)
+
+
+def test_the_answer_does_not_depend_on_who_computes_what(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = UserDataset.from_arrays(frame(900, 7)[["x0", "x1", "x2"]], frame(900, 7).late, frame(900, 7).who)
+    engine = DaskEngine.from_dataset(data, client=client, blocks=11)
+    count, expected, losses = len(engine._blocks), sums(engine), engine.each(MODEL.user_losses, THETA)
+    everything = [*range(count)]
+    for groups in ([everything], [[i] for i in everything], [everything[1::2], everything[::2]], [everything[::-1]]):
+        monkeypatch.setattr(engine, "_groups", lambda groups=groups: groups)
+        assert np.array_equal(sums(engine), expected)
+        assert np.array_equal(engine.each(MODEL.user_losses, THETA), losses)
+
+
+def test_results_are_merged_in_a_tree_that_depends_on_the_number_of_blocks_only() -> None:
+    class Name:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def merge(self, other: Name) -> None:
+            self.name = f"({self.name}{other.name})"
+
+    def names(blocks: Iterable[int]) -> dict[tuple[int, int], Name]:
+        return {(i, i + 1): Name(str(i)) for i in blocks}
+
+    for count in range(1, 10):
+        (whole,) = merged(names(range(count)), count).values()
+        for cut in range(count):
+            parts = merged(names(range(cut)), count) | merged(names(range(cut, count)), count)
+            assert [node.name for node in merged(parts, count).values()] == [whole.name]
+    assert whole.name == "((((01)(23))((45)(67)))8)"
+
+
+def test_kernels_see_as_few_users_at_a_time_as_asked(client: Client) -> None:
+    """The bound on rounding follows, as on one machine: it enters the noise."""
+    data = UserDataset.from_arrays(np.ones((300, 3)), np.zeros(300), np.arange(300))
+    engine = DaskEngine.from_dataset(data, client=client, blocks=4).chunked(7)
+    seen = engine.each(lambda block: np.full(block.n_users, float(block.n_users)))
+    assert (len(seen), max(seen)) == (300, 7.0)
+    assert engine.rounding == LocalEngine(data).chunked(7).rounding < LocalEngine(data).rounding
+
+
+def test_another_number_of_users_in_blocks_made_again_is_an_error(client: Client) -> None:
+    """n enters every formula: nothing is computed with a wrong one."""
+    users = [40, 39]
+
+    def make(connected: Client, _: object) -> list[Future]:
+        rows = users.pop(0)
+        return connected.scatter([UserDataset.from_arrays(np.ones((rows, 3)), np.zeros(rows), range(rows))], hash=False)
+
+    engine = DaskEngine(make, ("x0", "x1", "x2"), client)
+    client.cancel(engine._blocks)
+    with pytest.raises(DataError, match="the data has 39 users and had 40: it changed while lost blocks"):
+        sums(engine)
 
 
 def test_unreachable_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,9 +183,17 @@ BAD_PARTS = {
     "other columns": (lambda part: part.drop(columns="x1"), "no column 'x1' in partition 1; it has"),
     "other type": (lambda part: part.assign(x1="text"), "column 'x1' is not numeric .* in partition 1"),
     "missing value": (lambda part: part.assign(x1=np.nan), r"in column 'x1' \(20\) of partition 1"),
-    "missing id": (lambda part: part.assign(who=None), "groups has 20 missing user ids in partition 1"),
+    "missing id": (lambda part: part.assign(who=None), "20 missing user ids in column 'who' of partition 1"),
+    "missing float id": (lambda part: part.assign(who=np.nan), "20 missing user ids in column 'who' of partition 1"),
     "other ids": (lambda part: part.assign(who=range(20)), "column 'who' is int64 in one partition and large_string"),
-    "float ids": (lambda part: part.assign(who=0.5), "user ids must be integers or text, column 'who' is double"),
+    "dates": (
+        lambda part: part.assign(who=pd.Timestamp(0)),
+        r"user ids must be numbers or text, column 'who' is timestamp\[.*\] in partition 1: make it text",
+    ),
+    "mixed ids": (
+        lambda part: part.assign(who=[1, "a"] * 10),
+        "column 'who' mixes types in partition 1 .*make all ids",
+    ),
 }
 
 

@@ -199,12 +199,13 @@ class _Fit:
             paper = PaperFit.of(settings.algorithm, plan, task, data, settings.force_cap)
             plan = paper.plan
 
-        def engine(rows: UserDataset) -> Engine:
-            local = LocalEngine(rows) if paper is None else LocalEngine(rows, chunk_users=paper.chunk_users)
-            return local if labels is None else Labelled(local, labels)
+        def engine(rows: Data) -> Engine:
+            found = LocalEngine(rows) if isinstance(rows, UserDataset) else rows
+            if paper is not None:
+                found = found.chunked(paper.chunk_users)
+            return found if labels is None else Labelled(found, labels)
 
-        whole = engine(data) if isinstance(data, UserDataset) else data if labels is None else Labelled(data, labels)
-        descent = Descent(whole, Channel(budget, noise), settings.adjacency, plan)
+        descent = Descent(engine(data), Channel(budget, noise), settings.adjacency, plan)
         return cls(settings, data, task, intercept, columns, noise, budget, descent, paper, engine)
 
     def units(self, *, shift: bool = False, one_scale: bool = False) -> FeatureMap:

@@ -26,6 +26,8 @@ _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**
 # What an interpreter with this library loaded and the buffers outside DuckDB's accounting need.
 _BASE = 550 * 10**6
 _LEAST = 128 * 10**6
+# A sort may be so many times larger than the memory of the database.
+_SORTED = 8
 _BATCH_NUMBERS = 1 << 21
 
 
@@ -177,7 +179,7 @@ def _readable(error: Exception, memory_limit: int | str, parent: Path) -> DataEr
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if full or re.search("no space|disk full|temp_directory_size", str(error), re.IGNORECASE):
         return DataError(
-            f"the disk of {parent} is full while grouping rows by user: free about three times the size of the data, "
+            f"the disk of {parent} is full while grouping rows by user: free about twice the size of the data, "
             "or choose another folder with scratch="
         )
     if isinstance(error, MemoryError | duckdb.OutOfMemoryException) or "out of memory" in reason.lower():
@@ -186,19 +188,17 @@ def _readable(error: Exception, memory_limit: int | str, parent: Path) -> DataEr
 
 
 def _group(source: Source, folder: Path, limit: int) -> tuple[StoredBlock, list[Hashable]]:
-    """Number the users; split the rows into buckets of consecutive users; sort bucket after bucket into the file.
+    """Number the users in order of first appearance; sort the rows by that, streaming them into the file.
 
-    One sort of everything would do, but wide rows make it take far more memory than it was given.
+    A sort of far more than the memory fails: the files are read several times, for so many users at a time.
     """
     import duckdb
 
-    width = 8 * (len(source.columns) + 3)
     settings: dict[str, Any] = {
         "memory_limit": f"{limit // 10**6}MB",
         "threads": max(min(os.cpu_count() or 1, limit // (250 * 10**6)), 1),
         "temp_directory": str(folder / "spill"),
         "preserve_insertion_order": True,  # else Arrow readers may return sorted rows out of order
-        "partitioned_write_flush_threshold": max(limit // 8 // width, 2048),
     }
     with duckdb.connect(str(folder / "work.duckdb"), config=settings) as database:
         database.execute("SET enable_progress_bar = false")
@@ -224,31 +224,22 @@ def _group(source: Source, folder: Path, limit: int) -> tuple[StoredBlock, list[
             raise DataError(
                 f"groups has {sum(n for (n,) in missing)} missing user ids: drop those rows or give every row an id"
             )
-        table: Any = database.sql("SELECT id, n FROM people ORDER BY first").to_arrow_table()
+        table: Any = database.sql("SELECT id, n, first FROM people ORDER BY first").to_arrow_table()
         offsets = np.concatenate([[0], np.cumsum(table.column("n").to_numpy())]).astype(np.int64)
         users = table.column("id").to_pylist()
-        bucket = max(limit // 8 // width, 1)
-        database.execute(
-            "CREATE TABLE placed AS SELECT id, first, "
-            f"(sum(n) OVER (ORDER BY first ROWS UNBOUNDED PRECEDING) - n) // {bucket} AS bucket FROM people"
-        )
+        firsts = table.column("first").to_numpy()
         names = ", ".join(f"f{i}" for i in range(len(source.columns)))
-        database.execute(
-            f"COPY (SELECT bucket, first, place, y, {names} FROM ({rows}) JOIN placed USING (id)) "
-            f"TO '{_text(folder / 'buckets')}' (FORMAT parquet, PARTITION_BY (bucket), COMPRESSION uncompressed)",
-            files,
-        )
+        query = f"SELECT first, place, y, {names} FROM ({rows}) JOIN people USING (id) "
+        query += "WHERE first BETWEEN ? AND ? ORDER BY first, place"
+        batch = max(_BATCH_NUMBERS // (len(source.columns) + 3), 1)
+        most = _SORTED * limit // (source.dtype.itemsize * len(source.columns) + 24)
+        whole = UserBlock(np.empty((0, 0)), np.empty(0), offsets)
         with (folder / "features").open("wb") as features, (folder / "target").open("wb") as targets:
             writer = _Writer(source, features, targets)
-            for number in range(int(offsets[-1]) // bucket + 1):
-                part = folder / "buckets" / f"bucket={number}"
-                if part.exists():
-                    table_of = f"read_parquet('{_text(part / '*')}')"
-                    query = f"SELECT first, place, y, {names} FROM {table_of} ORDER BY first, place"
-                    batch = max(_BATCH_NUMBERS // (len(source.columns) + 3), 1)
-                    for rows_ in database.sql(query).to_arrow_reader(batch):
-                        writer.add(rows_)
-                    shutil.rmtree(part)
+            for start, stop in whole.cuts(most, len(users)):
+                between = [*files, int(firsts[start]), int(firsts[stop - 1])]
+                for sorted_rows in database.sql(query, params=between).to_arrow_reader(batch):
+                    writer.add(sorted_rows)
     writer.finish(int(offsets[-1]))
     for leftover in ("work.duckdb", "work.duckdb.wal"):
         (folder / leftover).unlink(missing_ok=True)

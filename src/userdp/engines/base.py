@@ -34,6 +34,9 @@ class Engine(Protocol):
     def each(self, kernel: Callable[..., Floats], *arguments: Any) -> Floats:
         """Results of chunks one after another, in user order; for diagnostics and small things."""
 
+    def chunked(self, users: int) -> Engine:
+        """The same sums, for kernels that take much memory a user: they see at most so many at a time."""
+
     @property
     def rounding(self) -> float:
         """Public bound on the relative error of ``sum``: ‖computed − exact‖ ≤ rounding · Σ_k ‖term_k‖."""

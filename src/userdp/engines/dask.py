@@ -1,13 +1,14 @@
 """Sum over users on a Dask cluster: blocks of users live on the workers, only sums travel.
 
-Rows are shuffled by user id once, so that each user is whole on one worker. A sum over users is one task a block; the
-blocks' results are merged in a tree whose shape depends on the number of blocks only, with compensation, so they agree
-with the local engine's to the last digits and do not depend on who computed what. Blocks remember how they were made:
-those of a lost worker are made again.
+Rows are shuffled by user id once, so that each user is whole on one worker. A sum over users is one task a thread, for
+the blocks that its worker holds. Results are merged in a tree whose shape depends on the number of blocks only, with
+compensation, so they agree with the local engine's to the last digits and do not depend on who computed what. Blocks
+remember how they were made: those of a lost worker are made again.
 """
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,9 +18,9 @@ from typing import Any
 import dask
 import dask.dataframe
 import numpy as np
-from distributed import Client, Future, LocalCluster, as_completed, default_client, futures_of
-from distributed.client import FutureCancelledError
+from distributed import CancelledError, Client, Future, LocalCluster, as_completed, default_client, futures_of
 from distributed.comm.core import CommClosedError
+from distributed.protocol import pickle
 from distributed.scheduler import KilledWorker
 from distributed.shuffle._exceptions import P2POutOfDiskError
 
@@ -42,11 +43,16 @@ from userdp.engines.partitions import (
 # Called after each piece of work: what it was, and how many pieces there are.
 Progress = Callable[[str, int], None]
 
+# The blocks from..to − 1, and what was computed for them.
+Run = tuple[int, int]
+Runs = dict[Run, Any]
+
 CHUNK_ROWS, CHUNK_USERS = 8192, 4096
 # How long a scheduler may take to answer.
 CONNECT_SECONDS = 10
-# Blocks' results merged by one task.
-_FAN_IN = 8
+# Blocks come by so many, two or more a thread: up to eight threads share them equally, and the answer is the same to
+# the last bit however many there are.
+_BLOCKS = 16
 # How often a sum is asked for again when its blocks were lost together with the worker that held them.
 _ATTEMPTS = 4
 
@@ -59,6 +65,7 @@ class DaskEngine:
     """
 
     remote = True
+    chunk_users = CHUNK_USERS
 
     def __init__(
         self,
@@ -70,10 +77,12 @@ class DaskEngine:
         self.client, self._owned = _connect(client)
         self.columns = tuple(columns)
         self._make, show = make, progress or _silent
+        self._blocks: list[Future] = []
         try:
             with _readable_errors(self.client):
                 self._blocks = make(self.client, show)
                 counts = _gathered(self.client, _count, self._blocks, "shuffling by user", show)
+                self._blocks = _spread(self.client, self._blocks)
         except BaseException:
             self.close()
             raise
@@ -90,7 +99,13 @@ class DaskEngine:
     @property
     def rounding(self) -> float:
         """As on one machine: the merging of blocks is compensated."""
-        return rounding_of(CHUNK_USERS)
+        return rounding_of(self.chunk_users)
+
+    def chunked(self, users: int) -> DaskEngine:
+        """The same blocks, of which kernels see at most so many users at a time."""
+        other = copy.copy(self)
+        other.chunk_users = users
+        return other
 
     @classmethod
     def from_parquet(
@@ -150,7 +165,7 @@ class DaskEngine:
         """Data this process holds, cut into blocks and sent to the workers; kept here to be sent again."""
 
         def make(connected: Client, _: Progress) -> list[Future]:
-            count = blocks or 2 * _workers(connected)
+            count = blocks or _blocks_for(connected)
             rows = -(-dataset.n_rows // count) or 1
             cut = [
                 UserDataset((piece,), tuple(range(piece.n_users)), dataset.columns)
@@ -173,9 +188,9 @@ class DaskEngine:
         progress: Progress | None,
     ) -> DaskEngine:
         def make(connected: Client, show: Progress) -> list[Future]:
-            count = blocks or max(2 * _workers(connected), -(-size // BLOCK_BYTES) if size else len(parts))
+            count = blocks or _blocks_for(connected, -(-size // BLOCK_BYTES) if size else len(parts))
             prepared = connected.persist(
-                [dask.delayed(prepare)(part, number, columns, dtype, count) for number, part in enumerate(parts)]
+                [dask.delayed(prepare)(part, number, columns, dtype) for number, part in enumerate(parts)]
             )
             kinds = _gathered(connected, id_kind, _futures(prepared), "reading", show)
             known = sorted({kind for kind in kinds if kind})
@@ -189,7 +204,7 @@ class DaskEngine:
             empty = empty_frame(columns, dtype, known[0])
             alike = [dask.delayed(typed)(part, empty) for part in prepared]
             frame = dask.dataframe.from_delayed(alike, meta=empty, verify_meta=False)
-            shuffled = frame.shuffle("_block", npartitions=count, shuffle_method="p2p")
+            shuffled = frame.shuffle("_hash", npartitions=count, shuffle_method="p2p")
             made = [dask.delayed(grouped)(part, columns) for part in shuffled.to_delayed()]
             return _futures(connected.persist(made))
 
@@ -197,30 +212,18 @@ class DaskEngine:
 
     def sum(self, kernel: Kernel, *arguments: Any) -> Sums:
         """Σ over blocks of ``kernel(chunk, *arguments)``."""
-
-        def ask() -> Sums:
-            level = [self._submit(_sum_block, block, kernel, arguments) for block in self._blocks]
-            while len(level) > 1:
-                level = [self._submit(_merge, level[i : i + _FAN_IN]) for i in range(0, len(level), _FAN_IN)]
-            total: CompensatedSum = level[0].result()
-            return total.result()
-
-        total: Sums = self._recovering(ask)
-        return total
+        (total,) = merged(self._run(_sum_blocks, kernel, arguments), len(self._blocks)).values()
+        result: Sums = total.result()
+        return result
 
     def each(self, kernel: Callable[..., Floats], *arguments: Any) -> Floats:
         """One entry a user, block after block: brings n numbers here."""
-
-        def ask() -> Floats:
-            parts = [self._submit(_each_block, block, kernel, arguments) for block in self._blocks]
-            return np.concatenate([part for part in self.client.gather(parts) if len(part)])
-
-        values: Floats = self._recovering(ask)
-        return values
+        parts = self._run(_each_block, kernel, arguments)
+        return np.concatenate([parts[run] for run in sorted(parts) if len(parts[run])])
 
     def close(self) -> None:
         """Forget the blocks; stop the cluster if this engine started it."""
-        self._blocks = []
+        self._blocks.clear()
         if self._owned:
             self.client.close()
             if self.client.cluster is not None:
@@ -232,18 +235,39 @@ class DaskEngine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _submit(self, task: Callable[..., Any], *arguments: Any) -> Future:
-        return self.client.submit(task, *arguments, pure=False)
-
-    def _recovering(self, ask: Callable[[], Any]) -> Any:
+    def _run(self, task: Callable[..., tuple[int, Runs]], kernel: Callable[..., Any], arguments: Any) -> Runs:
+        """Results of a task on all blocks; asked for again when blocks that were sent, not computed, are lost."""
+        call = pickle.dumps((kernel, arguments))
         with _readable_errors(self.client):
-            for _ in range(_ATTEMPTS - 1):
+            for attempt in range(_ATTEMPTS):
                 try:
-                    return ask()
-                except FutureCancelledError:  # blocks that were sent, not computed, died with their worker
-                    _check_running(self.client)
-                    self._blocks = self._make(self.client, _silent)
-            return ask()
+                    groups = self._groups()
+                    blocks = [[self._blocks[number] for number in group] for group in groups]
+                    shared = {"count": len(self._blocks), "chunk_users": self.chunk_users, "call": call}
+                    found = self.client.gather(self.client.map(task, groups, blocks, **shared, pure=False))
+                    break
+                except CancelledError:
+                    if self.client.status != "running":
+                        raise _gone(self.client) from None
+                    if attempt == _ATTEMPTS - 1:
+                        raise
+                    self._blocks[:] = self._make(self.client, _silent)
+        users = sum(count for count, _ in found)
+        if users != self.n_users:
+            raise DataError(
+                f"the data has {users} users and had {self.n_users}: it changed while lost blocks were made again. "
+                "Nothing was released; start anew"
+            )
+        return {run: value for _, runs in found for run, value in runs.items()}
+
+    def _groups(self) -> list[list[int]]:
+        """Which blocks a task takes: the share of one thread of the worker that holds them, or one that none holds."""
+        threads, held = _held(self.client, self._blocks)
+        groups = [[number] for number in held.pop("", [])]
+        for worker, numbers in held.items():
+            shares = np.array_split(numbers, min(threads[worker], len(numbers)) or 1)
+            groups += [share.tolist() for share in shares if len(share)]
+        return groups
 
 
 def _connect(client: Any) -> tuple[Client, bool]:
@@ -269,8 +293,33 @@ def _connect(client: Any) -> tuple[Client, bool]:
         ) from None
 
 
-def _workers(client: Client) -> int:
-    return max(len(client.scheduler_info(n_workers=-1)["workers"]), 1)
+def _blocks_for(client: Client, parts: int = 1) -> int:
+    """Blocks for data of so many parts: no fewer, and two a thread."""
+    threads: dict[str, int] = client.nthreads()
+    return -(-max(parts, 2 * sum(threads.values())) // _BLOCKS) * _BLOCKS
+
+
+def _held(client: Client, blocks: Sequence[Future]) -> tuple[dict[str, int], dict[str, list[int]]]:
+    """Threads of every worker, and numbers of the blocks that it holds; blocks that none holds under no name."""
+    threads, holders = client.nthreads(), client.who_has(blocks)
+    held: dict[str, list[int]] = {worker: [] for worker in threads}
+    for number, block in enumerate(blocks):
+        workers = [worker for worker in holders.get(block.key, ()) if worker in threads]
+        held.setdefault(workers[0] if workers else "", []).append(number)
+    return threads, held
+
+
+def _spread(client: Client, blocks: list[Future]) -> list[Future]:
+    """Blocks, after those above a worker's share have moved to workers below theirs."""
+    threads, held = _held(client, blocks)
+    most = {worker: -(-len(blocks) * count // sum(threads.values())) for worker, count in threads.items()}
+    surplus = [number for worker, share in most.items() for number in held[worker][share:]]
+    for worker, share in most.items():
+        for _ in range(min(share - len(held[worker]), len(surplus))):
+            number = surplus.pop()
+            where = {"workers": [worker], "allow_other_workers": True}
+            blocks[number] = client.submit(_moved, blocks[number], pure=False, **where)
+    return blocks
 
 
 def _silent(text: str, total: int) -> None:
@@ -289,11 +338,8 @@ def _gathered(
     return list(client.gather(futures))
 
 
-def _check_running(client: Client) -> None:
-    if client.status != "running":
-        raise DataError(
-            f"the Dask scheduler at {client.scheduler.address} went away in the middle: nothing was released"
-        )
+def _gone(client: Client) -> DataError:
+    return DataError(f"the Dask scheduler at {client.scheduler.address} went away in the middle: nothing was released")
 
 
 @contextmanager
@@ -308,8 +354,10 @@ def _readable_errors(client: Client) -> Iterator[None]:
         ) from None
     except KilledWorker as error:
         raise DataError(f"a block of users killed every worker that held it (too little memory?): {error}") from None
-    except (CommClosedError, TimeoutError) as error:
-        raise DataError(f"the Dask cluster went away: {error}") from None
+    except OSError as error:
+        if isinstance(error, CommClosedError | TimeoutError) or client.status != "running":
+            raise _gone(client) from None
+        raise
 
 
 def _futures(persisted: Sequence[Any]) -> list[Future]:
@@ -324,19 +372,46 @@ def _count(block: UserDataset | None) -> int:
     return 0 if block is None else block.n_users
 
 
-def _sum_block(block: UserDataset | None, kernel: Kernel, arguments: tuple[Any, ...]) -> CompensatedSum:
-    total = CompensatedSum()
-    if block is not None:
-        LocalEngine(block, 1, CHUNK_ROWS, CHUNK_USERS).run(kernel, arguments, total.add)
-    return total
+def _moved(block: UserDataset | None) -> UserDataset | None:
+    return block
 
 
-def _merge(parts: list[CompensatedSum]) -> CompensatedSum:
-    total = CompensatedSum()
-    for part in parts:
-        total.merge(part)
-    return total
+def _sum_blocks(
+    numbers: list[int], blocks: list[UserDataset | None], *, count: int, chunk_users: int, call: bytes
+) -> tuple[int, Runs]:
+    kernel, arguments = pickle.loads(call)
+    runs: Runs = {}
+    for number, block in zip(numbers, blocks):
+        runs[number, number + 1] = total = CompensatedSum()
+        if block is not None:
+            LocalEngine(block, 1, CHUNK_ROWS, chunk_users).run(kernel, arguments, total.add)
+    return sum(map(_count, blocks)), merged(runs, count)
 
 
-def _each_block(block: UserDataset | None, kernel: Callable[..., Floats], arguments: tuple[Any, ...]) -> Floats:
-    return np.empty(0) if block is None else LocalEngine(block, 1, CHUNK_ROWS, CHUNK_USERS).each(kernel, *arguments)
+def _each_block(
+    numbers: list[int], blocks: list[UserDataset | None], *, count: int, chunk_users: int, call: bytes
+) -> tuple[int, Runs]:
+    kernel, arguments = pickle.loads(call)
+    runs = {
+        (number, number + 1): np.empty(0)
+        if block is None
+        else LocalEngine(block, 1, CHUNK_ROWS, chunk_users).each(kernel, *arguments)
+        for number, block in zip(numbers, blocks)
+    }
+    return sum(map(_count, blocks)), runs
+
+
+def merged(runs: Runs, count: int) -> Runs:
+    """Merge neighbours in a binary tree over ``count`` blocks, where both are here.
+
+    What is added to what depends on ``count`` only, so workers may begin with the blocks they hold.
+    """
+    runs, span = dict(runs), 1
+    while span < count:
+        for start in range(0, count, 2 * span):
+            left, right = (start, start + span), (start + span, min(start + 2 * span, count))
+            if left in runs and right in runs:
+                runs[start, right[1]] = runs.pop(left)
+                runs[start, right[1]].merge(runs.pop(right))
+        span *= 2
+    return runs

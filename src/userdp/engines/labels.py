@@ -52,6 +52,10 @@ class Labelled:
         """Concatenated results over chunks with numbered classes."""
         return self.engine.each(_labelled, self.classes, kernel, arguments)
 
+    def chunked(self, users: int) -> Labelled:
+        """The same for kernels that see at most so many users at a time."""
+        return Labelled(self.engine.chunked(users), self.classes)
+
 
 def _labelled(block: UserBlock, classes: Floats, kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     numbers = np.clip(np.searchsorted(classes, block.target, side="right") - 1, 0, len(classes) - 1)

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -74,6 +74,10 @@ class LocalEngine:
         parts: list[Floats] = []
         self.run(kernel, arguments, parts.append)
         return np.concatenate(parts)
+
+    def chunked(self, users: int) -> LocalEngine:
+        """The same rows in chunks of at most so many users."""
+        return replace(self, chunk_users=users)
 
     def run(self, kernel: Callable[..., Any], arguments: tuple[Any, ...], take: Callable[[Any], None]) -> None:
         """Hand the result of every chunk to ``take``, in chunk order. Whichever thread is free takes the next chunk."""

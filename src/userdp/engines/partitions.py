@@ -54,8 +54,8 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def prepare(part: pd.DataFrame, number: int, columns: Columns, dtype: np.dtype[Any], blocks: int) -> pa.Table:
-    """Check one partition; add the block each row goes to and its place in the whole."""
+def prepare(part: pd.DataFrame, number: int, columns: Columns, dtype: np.dtype[Any]) -> pa.Table:
+    """Check one partition; add what decides the block of each row, a hash of its user, and its place in the whole."""
     names = [columns.user, *([columns.target] if columns.target else []), *columns.features]
     for name in names:
         if name not in part.columns:
@@ -64,30 +64,45 @@ def prepare(part: pd.DataFrame, number: int, columns: Columns, dtype: np.dtype[A
             )
     if not len(part):
         return pa.table({})
-    ids = pa.array(part[columns.user], from_pandas=True)
-    if ids.null_count:
-        raise DataError(f"groups has {ids.null_count} missing user ids in partition {number}: drop those rows")
-    if pa.types.is_dictionary(ids.type):
-        ids = ids.dictionary_decode()
-    if isinstance(ids, pa.ChunkedArray):
-        ids = ids.combine_chunks()
-    if pa.types.is_integer(ids.type):
-        ids = ids.cast(pa.int64())
-    elif _is_text(ids.type):
-        ids = ids.cast(pa.large_string())
-    else:
-        raise DataError(
-            f"user ids must be integers or text, column {columns.user!r} is {ids.type} in partition {number}"
-        )
+    ids = _ids(part[columns.user], columns.user, number)
     hashed = pd.util.hash_array(ids.to_numpy(zero_copy_only=False), categorize=False)
     place = np.int64(number) * 2**40 + np.arange(len(part))
-    table = {"_block": (hashed % np.uint64(blocks)).astype(np.int64), "_place": place, "_user": ids}
+    table = {"_hash": hashed.view(np.int64), "_place": place, "_user": ids}
     table["_target"] = (
         np.zeros(len(part)) if columns.target is None else _numbers(part, columns.target, number, "float64")
     )
     for i, name in enumerate(columns.features):
         table[f"f{i}"] = _numbers(part, name, number, dtype)
     return pa.table(table)
+
+
+def _ids(values: pd.Series, name: str, number: int) -> pa.Array:
+    """User ids as one of four types, equal ids as equal bits."""
+    try:
+        ids = pa.array(values, from_pandas=True)
+    except (pa.ArrowException, OverflowError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"column {name!r} mixes types in partition {number} ({reason}): make all ids text") from None
+    if isinstance(ids, pa.ChunkedArray):
+        ids = ids.combine_chunks()
+    if pa.types.is_dictionary(ids.type):
+        ids = ids.dictionary_decode()
+    if pa.types.is_floating(ids.type):
+        floats = ids.to_numpy(zero_copy_only=False).astype(np.float64) + 0.0  # −0 is 0
+        ids = pa.array(floats, from_pandas=True)
+    elif pa.types.is_integer(ids.type):
+        ids = ids if pa.types.is_uint64(ids.type) else ids.cast(pa.int64())
+    elif _is_text(ids.type):
+        ids = ids.cast(pa.large_string())
+    elif not pa.types.is_null(ids.type):
+        raise DataError(
+            f"user ids must be numbers or text, column {name!r} is {ids.type} in partition {number}: make it text"
+        )
+    if ids.null_count:
+        raise DataError(
+            f"groups has {ids.null_count} missing user ids in column {name!r} of partition {number}: drop those rows"
+        )
+    return ids
 
 
 def _numbers(part: pd.DataFrame, name: str, number: int, dtype: Any) -> Any:
@@ -112,10 +127,8 @@ def id_kind(part: pa.Table) -> str:
 
 def empty_frame(columns: Columns, dtype: np.dtype[Any], ids: str) -> pd.DataFrame:
     """A table without rows, with the types every partition has."""
-    frame = {"_block": np.empty(0, np.int64), "_place": np.empty(0, np.int64)}
-    users = (
-        pd.Series(np.empty(0, np.int64)) if ids == "int64" else pd.Series([], dtype=pd.ArrowDtype(pa.large_string()))
-    )
+    frame = {"_hash": np.empty(0, np.int64), "_place": np.empty(0, np.int64)}
+    users = pd.Series([], dtype=pd.ArrowDtype(pa.large_string()) if ids == "large_string" else np.dtype(ids))
     numbers = {"_target": np.empty(0)} | {f"f{i}": np.empty(0, dtype) for i in range(len(columns.features))}
     return pd.DataFrame(frame | {"_user": users} | numbers)
 

@@ -16,6 +16,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from userdp.data import UserBlock, UserDataset
+from userdp.engines import LocalEngine
 from userdp.engines.base import Kernel, Sums
 from userdp.losses.base import ConvexModel, Floats
 from userdp.losses.vector import LinearPart
@@ -52,6 +53,9 @@ class _OneBlock:
 
     def each(self, kernel: Callable[..., Floats], *arguments: Any) -> Floats:
         return kernel(self.block, *arguments)
+
+    def chunked(self, users: int) -> LocalEngine:
+        return LocalEngine(UserDataset((self.block,), tuple(range(self.n_users)), self.columns), 1, chunk_users=users)
 
 
 def refuse_large_search(plan: DeletionPlan, allow_exponential: bool) -> None:
