@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from userdp.data import UserBlock
 from userdp.losses import Absolute, FeatureMap, Hinge, Huber, LinearModel, Logistic, Loss, Pinball, Squared
 from userdp.losses.fused import slope_of
 
 LOSSES = [Logistic(), Squared(), Huber(0.7), Pinball(0.8), Absolute(), Hinge()]
-COUNTS = [0, 1, 3, 4, 5, 0, 20, 21, 700]
+COUNTS = [0, 1, 3, 4, 5, 0, 20, 21, 700, 0]
 
 
 def block(width: int, kind: type) -> UserBlock:
@@ -43,14 +44,38 @@ def test_the_gradient_is_that_of_the_loss(loss: Loss, width: int, kind: type) ->
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_a_user_has_the_same_bits_wherever_it_stands(kind: type) -> None:
-    data, features = block(50, kind), mapped(50)
-    model, theta = LinearModel(Logistic(), features), np.linspace(-1, 1, 51)
+@pytest.mark.parametrize("width", [1, 7, 8, 31, 50, 64])
+def test_a_user_has_the_same_bits_wherever_it_stands(width: int, kind: type) -> None:
+    data, features = block(width, kind), mapped(width)
+    geometry = np.random.default_rng(3).normal(size=(width + 1, width + 1))
+    model, theta = LinearModel(Logistic(), features, geometry), np.linspace(-1, 1, width + 1)
     together = model.user_gradients(data, theta)
     for k in range(data.n_users):
         alone = data.users(k, k + 1)
         moved = replace(alone, features=np.concatenate([alone.features[:0], alone.features]).copy())
         assert np.array_equal(model.user_gradients(moved, theta)[0], together[k])
+
+
+def test_the_chance_is_exact_to_the_last_digits() -> None:
+    """With no features the slope is that of the intercept alone, 1/(1 + e^−θ) − y."""
+    data = UserBlock(np.zeros((1, 1)), np.zeros(1), np.array([0, 1]))
+    model = LinearModel(Logistic(), FeatureMap(np.zeros(1), np.ones(1)))
+    points = np.concatenate([np.linspace(-700, 700, 4001), np.linspace(-1, 1, 4001), [-1e4, 1e4]])
+    found = np.array([model.user_gradients(data, np.array([0.0, z]))[0, 1] for z in points])
+    assert np.allclose(found, expit(np.clip(points, -700, 700)), rtol=4 * np.finfo(float).eps, atol=0.0)
+
+
+@pytest.mark.parametrize("size", [1e300, np.finfo(float).max])
+def test_rows_of_any_size_are_clamped(size: float) -> None:
+    data = UserBlock(np.array([[size], [-size], [0.5]]), np.array([0.0, 1.0, 1.0]), np.array([0, 1, 2, 3]))
+    features = FeatureMap(np.array([0.1]), np.array([0.5]), 64.0)
+    found = LinearModel(Logistic(), features).user_gradients(data, np.array([0.01, 0.0]))
+    expected = (expit(np.array([0.64, -0.64, 0.008])) - [0.0, 1.0, 1.0])[:, None] * [
+        [64.0, 1.0],
+        [-64.0, 1.0],
+        [0.8, 1.0],
+    ]
+    assert np.allclose(found, expected, rtol=1e-14)
 
 
 def test_a_loss_of_ones_own_goes_the_long_way() -> None:

@@ -33,7 +33,7 @@ class LocalEngine:
 
     dataset: UserDataset
     threads: int = field(default_factory=lambda: os.cpu_count() or 1)
-    chunk_rows: int = 8192
+    chunk_rows: int = 1 << 15
     chunk_users: int = 4096
 
     def __post_init__(self) -> None:

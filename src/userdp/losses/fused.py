@@ -1,13 +1,14 @@
 """Gradients of linear models in one reading of the rows, for losses whose slope is one of three formulas.
 
-A few rows at a time are mapped, predicted and added up while they are in the processor's first cache. The order of all
-sums depends on the number of features and of the user's rows only.
+A few rows at a time, whoever they belong to, are mapped and predicted, then added up while they are in the processor's
+first cache. A row's slope is a function of that row, and a user's sum runs over its rows in order: neither depends on
+where the tiles begin.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -15,10 +16,31 @@ from numpy.typing import NDArray
 
 from userdp.data.blocks import Rows
 from userdp.losses.base import Floats, Loss
+from userdp.losses.vectors import (
+    WIDTH,
+    aligned,
+    between,
+    divided,
+    load,
+    load_part,
+    minus,
+    padded,
+    plus,
+    plus_product,
+    round_up,
+    side_of,
+    spread,
+    spread_from,
+    store,
+    times,
+    times_power,
+    totals,
+)
 
 LOGISTIC, RESIDUAL, MARGIN = 0, 1, 2
-# Numbers in the rows that are held at a time: 8 kB.
-_TILE = 1024
+# Sums are taken over so many columns at a time: that hides how long an addition takes.
+_COLUMNS = 4 * WIDTH
+_LARGEST = 1e200  # differences are clamped here at least: their sums do not overflow
 
 
 class Slope(NamedTuple):
@@ -39,72 +61,171 @@ def slope_of(loss: Loss) -> Slope | None:
     return declared if isinstance(declared, Slope) else None
 
 
-def add_gradients(
+class Shift(NamedTuple):
+    """A feature map as compiled code knows it: x ↦ clamp(x − center, ±limit), in the features' own units.
+
+    Both are padded with zeros. The intercept is a column of zeros that is shifted to 1.
+    """
+
+    center: Floats
+    limit: Floats
+
+    @classmethod
+    def of(cls, center: Floats, limit: Floats, dimension: int) -> Shift:
+        """Public centres and limits of the features; ``dimension`` counts the intercept."""
+        wide = round_up(dimension, _COLUMNS)
+        shift = cls(padded(center, wide), padded(np.minimum(limit, _LARGEST), wide))
+        shift.center[len(center) : dimension], shift.limit[len(center) : dimension] = -1.0, 1.0
+        return shift
+
+
+def mean_gradients(
     features: Rows,
-    constants: tuple[Floats, Floats, float],
+    shift: Shift,
     weights: Floats,
     target: Floats,
+    units: tuple[float, float, float],
     offsets: NDArray[np.int64],
     slope: Slope,
-    out: Floats,
-) -> None:
-    """out[k] += Σ_j φ'(⟨x̃_j, weights⟩, target_j)·x̃_j over the rows of user k; ``constants`` are the feature map's."""
-    tile = max(_TILE // features.shape[1], 1)
-    rows, slopes = np.empty((tile, features.shape[1])), np.empty(tile)
-    _add_gradients(features, *constants, weights, target, offsets, *slope, rows, slopes, out)
+) -> Floats:
+    """(1/m_k) Σ_j φ'(⟨x_j, weights⟩, y_j)·x_j over the shifted rows of user k, shape (users, dimension).
+
+    ``units`` of the target are centre, scale and bound: y = clamp((target − centre)/scale, ±bound).
+    """
+    users, dimension, wide = len(offsets) - 1, len(weights), len(shift.center)
+    # Whole vectors are written: behind a user's sums there are those of users to come, zeros as yet.
+    out = np.zeros(users * dimension + _COLUMNS)
+    scratch = aligned(WIDTH + 3, wide)  # eight rows; wide is 32 at least, so two more hold 64 numbers, one 8
+    _add_gradients(
+        np.ascontiguousarray(features),
+        *shift,
+        padded(weights, wide),
+        target,
+        *units,
+        offsets,
+        dimension,
+        *slope,
+        scratch,
+        out,
+    )
+    return out[: users * dimension].reshape(users, dimension)
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _add_gradients(
     features: Rows,
     center: Floats,
-    inverse: Floats,
-    bound: float,
+    limit: Floats,
     weights: Floats,
     target: Floats,
+    middle: float,
+    unit: float,
+    bound: float,
     offsets: NDArray[np.int64],
+    dimension: int,
     kind: int,
     lower: float,
     upper: float,
     width: float,
     rows: Floats,
-    slopes: Floats,
     out: Floats,
 ) -> None:
-    n_features = features.shape[1]
-    tile = len(slopes)
-    constant = 0.0
-    for i in range(n_features, len(weights)):
-        constant += weights[i]
-    for k in range(len(offsets) - 1):
-        common = 0.0
-        for start in range(offsets[k], offsets[k + 1], tile):
-            count = min(tile, offsets[k + 1] - start)
-            for j in range(count):
-                for i in range(n_features):
-                    rows[j, i] = min(max((features[start + j, i] - center[i]) * inverse[i], -bound), bound)
-                total = 0.0
-                for i in range(n_features):  # apart from the stores: the order of a sum must not depend on addresses
-                    total += weights[i] * rows[j, i]
-                slopes[j] = total + constant
-            for j in range(count):
-                y = target[start + j]
-                if kind == LOGISTIC:
-                    slopes[j] = 1.0 / (1.0 + math.exp(-slopes[j])) - min(max(y, 0.0), 1.0)
-                elif kind == RESIDUAL:
-                    slopes[j] = min(max((slopes[j] - y) / width, lower), upper)
-                else:
-                    sign = 1.0 if y > 0.5 else -1.0
-                    slopes[j] = -sign * min(max((1.0 - sign * slopes[j]) / width, lower), upper)
-                common += slopes[j]
-            whole = count - count % 4
-            for j in range(0, whole, 4):  # four rows at a time: ``out`` is touched a quarter as often
-                a, b, c, d = slopes[j], slopes[j + 1], slopes[j + 2], slopes[j + 3]
-                for i in range(n_features):
-                    out[k, i] += (a * rows[j, i] + b * rows[j + 1, i]) + (c * rows[j + 2, i] + d * rows[j + 3, i])
-            for j in range(whole, count):
-                a = slopes[j]
-                for i in range(n_features):
-                    out[k, i] += a * rows[j, i]
-        for i in range(n_features, out.shape[1]):
-            out[k, i] += common
+    n_features, end = features.shape[1], offsets[len(offsets) - 1]
+    wide = rows.shape[1]
+    partial, slopes = WIDTH * wide, (WIDTH + 2) * wide  # held behind the rows: their sums of eight columns, slopes
+    whole = n_features - n_features % WIDTH
+    rest = n_features - whole
+    k = 0
+    for start in range(offsets[0], end, WIDTH):
+        count = min(WIDTH, end - start)
+        for j in range(count):
+            at, to, sums = (start + j) * n_features, j * wide, spread(0.0)
+            for i in range(0, whole, WIDTH):
+                sums = _map(load(features, at + i), i, center, limit, weights, rows, to, sums)
+            if whole < dimension:
+                sums = _map(load_part(features, at + whole, rest), whole, center, limit, weights, rows, to, sums)
+            store(rows, partial + j * WIDTH, sums)
+        y = divided(minus(load_part(target, start, count), spread(middle)), spread(unit))
+        y = between(y, spread(-bound), spread(bound))
+        store(rows, slopes, _slopes(totals(rows, partial), y, kind, lower, upper, width))
+        first = 0
+        while first < count:  # one user after another
+            while offsets[k + 1] <= start + first:
+                k += 1
+            last = min(count, offsets[k + 1] - start)
+            share = 1.0 / (offsets[k + 1] - offsets[k]) if last == offsets[k + 1] - start else 1.0
+            for i in range(0, dimension, _COLUMNS):
+                at = k * dimension + i
+                a, b = load(out, at), load(out, at + WIDTH)
+                c, d = load(out, at + 2 * WIDTH), load(out, at + 3 * WIDTH)
+                for j in range(first, last):
+                    weight, of = spread_from(rows, slopes + j), j * wide + i
+                    a = plus_product(a, weight, load(rows, of))
+                    b = plus_product(b, weight, load(rows, of + WIDTH))
+                    c = plus_product(c, weight, load(rows, of + 2 * WIDTH))
+                    d = plus_product(d, weight, load(rows, of + 3 * WIDTH))
+                store(out, at, times(a, spread(share)))
+                store(out, at + WIDTH, times(b, spread(share)))
+                store(out, at + 2 * WIDTH, times(c, spread(share)))
+                store(out, at + 3 * WIDTH, times(d, spread(share)))
+            first = last
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _map(
+    values: Any, i: int, center: Floats, limit: Floats, weights: Floats, rows: Floats, to: int, predicted: Any
+) -> Any:
+    """Eight columns of a row, shifted and clamped, into the tile; their share of the prediction is added."""
+    high = load(limit, i)
+    mapped = between(minus(values, load(center, i)), minus(spread(0.0), high), high)
+    store(rows, to + i, mapped)
+    return plus_product(predicted, mapped, load(weights, i))
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _slopes(z: Any, y: Any, kind: int, lower: float, upper: float, width: float) -> Any:
+    """φ'(z, y) of eight rows."""
+    if kind == LOGISTIC:
+        return minus(_sigmoid(z), between(y, spread(0.0), spread(1.0)))
+    side = spread(1.0)
+    if kind == MARGIN:  # −s·q'(1 − s·z) = −s·q'(−s·(z − s)) for s = ±1
+        y = side_of(y, spread(0.5))
+        side = minus(spread(0.0), y)
+    bent = between(divided(times(side, minus(z, y)), spread(width)), spread(lower), spread(upper))
+    return times(side, bent)
+
+
+_ROUND = 1.5 * 2.0**52  # adding and subtracting it rounds to a whole number
+_LOG2, _LOG2_REST = 0.693147180369123816490, 1.90821492927058770002e-10  # ln 2 in two parts; the first has few digits
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _sigmoid(z: Any) -> Any:
+    """1/(1 + e^−z) of eight numbers, to a few units of the last digit; e^−z = 2^k·e^r with k whole."""
+    z = between(z, spread(-700.0), spread(700.0))
+    k = minus(plus(times(z, spread(-1.0 / math.log(2.0))), spread(_ROUND)), spread(_ROUND))
+    r = minus(spread(0.0), plus_product(plus_product(z, k, spread(_LOG2)), k, spread(_LOG2_REST)))
+    return divided(spread(1.0), plus(spread(1.0), times_power(_exponential(r), k)))
+
+
+# 1/0!, 1/1!, …, 1/13!: the series of e^r, off by less than 2^−57 for |r| ≤ ln(2)/2.
+_SERIES = tuple(1.0 / math.factorial(i) for i in range(14))
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _exponential(r: Any) -> Any:
+    """e^r: pairs of terms, then pairs of pairs, which do not wait for each other."""
+    square = times(r, r)
+    fourth = times(square, square)
+    high = plus_product(_four(r, square, 8), fourth, _two(r, 12))
+    return plus_product(plus_product(_four(r, square, 0), fourth, _four(r, square, 4)), times(fourth, fourth), high)
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _four(r: Any, square: Any, i: int) -> Any:
+    return plus_product(_two(r, i), square, _two(r, i + 2))
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _two(r: Any, i: int) -> Any:
+    return plus_product(spread(_SERIES[i]), spread(_SERIES[i + 1]), r)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numba import njit
@@ -20,9 +21,10 @@ from numpy.typing import NDArray
 from userdp.data.blocks import Rows, UserBlock
 from userdp.data.sparse import SparseRows, as_sparse, dense
 from userdp.losses.base import Floats, Loss, PointLosses
-from userdp.losses.fused import add_gradients, slope_of
+from userdp.losses.fused import Shift, mean_gradients, slope_of
 from userdp.losses.points import LinearPoints, mean_squares
 from userdp.losses.sparse import sparse_add_sums, sparse_predictions, sparse_squared_distances
+from userdp.losses.vectors import WIDTH, load, padded, plus_product, round_up, spread, spread_from, store
 
 # Numbers in a tile of rows: 4 MB at most, so that its second reading comes out of the processor's cache.
 CHUNK_NUMBERS = 1 << 19
@@ -65,6 +67,16 @@ class FeatureMap:
     def constants(self) -> tuple[Floats, Floats, float]:
         """What the compiled loops take: center, 1/scale, bound."""
         return self.center, 1.0 / self.scale, float(self.bound)
+
+    @cached_property
+    def inverse(self) -> Floats:
+        """1/scale, and 1 for the intercept."""
+        return np.append(1.0 / self.scale, np.ones(int(self.intercept)))
+
+    @cached_property
+    def shift(self) -> Shift:
+        """The map without its units, for gradients."""
+        return Shift.of(self.center, self.bound * self.scale, self.dimension)
 
     def rows(self, features: Rows) -> Floats:
         """Transformed rows, (rows, dimension) float64."""
@@ -180,15 +192,24 @@ class LinearModel:
 
     def user_gradients(self, block: UserBlock, theta: Floats) -> Floats:
         """∇h_k(θ), shape (users, dimension)."""
-        out, slope = np.zeros((block.n_users, self.features.dimension)), slope_of(self.loss)
+        slope, maps, turn = slope_of(self.loss), self.features, self.geometry
         if slope is not None and as_sparse(block.features) is None:
-            weights, target = np.ascontiguousarray(self.coefficients(theta)), self.features.targets(block.target)
-            add_gradients(block.features, self.features.constants, weights, target, block.offsets, slope, out)
+            units = maps.target_center, maps.target_scale, maps.target_bound
+            weights, turn = self.coefficients(theta) * maps.inverse, self._turn
+            out = mean_gradients(block.features, maps.shift, weights, block.target, units, block.offsets, slope)
         else:
+            out = np.zeros((block.n_users, maps.dimension))
             for tile, offsets, predicted, values in self._tiles(block, theta):
-                self.features.add_sums(tile, self.loss.derivative(predicted, values), offsets, out)
-        out /= _row_counts(block)[:, None]
-        return out if self.geometry is None else rows_times(out, self.geometry)
+                maps.add_sums(tile, self.loss.derivative(predicted, values), offsets, out)
+            out /= _row_counts(block)[:, None]
+        return out if turn is None else rows_times(out, turn)
+
+    @cached_property
+    def _turn(self) -> Floats:
+        """From gradients in the units of the features to those of θ."""
+        if self.geometry is None or self.geometry.ndim == 1:
+            return np.asarray(self.features.inverse * (1.0 if self.geometry is None else self.geometry))
+        return self.features.inverse[:, None] * self.geometry
 
     def curved_rows(self, block: UserBlock, theta: Floats) -> tuple[Floats, Floats]:
         """x̃_j and φ''_j: h_k has the Hessian (1/m_k) Σ_j φ''_j x̃_j x̃_jᵀ."""
@@ -314,9 +335,10 @@ def rows_times(rows: Floats, matrix: Floats) -> Floats:
     """rows @ matrix; the same bits wherever the row stands. A vector is a diagonal matrix."""
     if matrix.ndim == 1:
         return np.asarray(rows * matrix)
-    out = np.zeros((len(rows), matrix.shape[1]))
-    _add_products(rows, np.ascontiguousarray(matrix), out)
-    return out
+    width = matrix.shape[1]
+    out = np.empty(len(rows) * width + WIDTH)
+    _products(np.ascontiguousarray(rows), padded(matrix, round_up(width)), width, out)
+    return out[: len(rows) * width].reshape(len(rows), width)
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)  # type: ignore[untyped-decorator]
@@ -328,16 +350,25 @@ def _dot_rows(rows: Floats, weights: Floats, out: Floats) -> None:
         out[j] = total
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})  # type: ignore[untyped-decorator]
-def _add_products(rows: Floats, matrix: Floats, out: Floats) -> None:
-    """out += rows @ matrix, row by row; four terms at a time, so that ``out`` is touched a quarter as often."""
-    inner, width = matrix.shape
-    whole = inner - inner % 4
-    for j in range(rows.shape[0]):
-        for i in range(0, whole, 4):
-            a, b, c, d = rows[j, i], rows[j, i + 1], rows[j, i + 2], rows[j, i + 3]
-            for k in range(width):
-                out[j, k] += (a * matrix[i, k] + b * matrix[i + 1, k]) + (c * matrix[i + 2, k] + d * matrix[i + 3, k])
-        for i in range(whole, inner):
-            for k in range(width):
-                out[j, k] += rows[j, i] * matrix[i, k]
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _products(rows: Floats, matrix: Floats, width: int, out: Floats) -> None:
+    """out = rows @ matrix, four rows at a time, the last columns first.
+
+    Whole vectors are written: what falls behind a row's end is the beginning of the next row, which is written later.
+    """
+    count, inner = rows.shape
+    wide = matrix.shape[1]
+    for j in range(0, count, 4):
+        p, q, r, s = j, min(j + 1, count - 1), min(j + 2, count - 1), min(j + 3, count - 1)
+        for h in range(wide - WIDTH, -1, -WIDTH):
+            a = b = c = d = spread(0.0)
+            for i in range(inner):
+                column = load(matrix, i * wide + h)
+                a = plus_product(a, spread_from(rows, p * inner + i), column)
+                b = plus_product(b, spread_from(rows, q * inner + i), column)
+                c = plus_product(c, spread_from(rows, r * inner + i), column)
+                d = plus_product(d, spread_from(rows, s * inner + i), column)
+            store(out, p * width + h, a)
+            store(out, q * width + h, b)
+            store(out, r * width + h, c)
+            store(out, s * width + h, d)

@@ -25,16 +25,17 @@ class Logistic:
 
     def value(self, prediction: Floats, target: Floats) -> Floats:
         """Written so that neither tail overflows."""
-        return np.asarray(np.logaddexp(0.0, prediction) - np.clip(target, 0.0, 1.0) * prediction)
+        softplus = np.maximum(prediction, 0.0) + np.log1p(np.exp(-np.abs(prediction)))
+        return np.asarray(softplus - np.clip(target, 0.0, 1.0) * prediction)
 
     def derivative(self, prediction: Floats, target: Floats) -> Floats:
         """Predicted minus observed."""
         return np.asarray(expit(prediction) - np.clip(target, 0.0, 1.0))
 
     def curvature(self, prediction: Floats, target: Floats) -> Floats:
-        """p(1 − p)."""
-        probability = expit(prediction)
-        return np.asarray(probability * expit(-prediction))
+        """p(1 − p) = e/(1 + e)² with e = e^−|z|."""
+        power = np.exp(-np.abs(prediction))
+        return np.minimum(power / (1.0 + power) ** 2, 0.25)
 
     def minimum(self, target: Floats) -> Floats:
         """0, approached as z → ±∞ on the right side of y."""

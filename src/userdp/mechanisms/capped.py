@@ -11,11 +11,13 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
 from userdp.accounting import Adjacency, sum_sensitivity
 from userdp.data.blocks import UserBlock
 from userdp.engines.base import Engine, Sums
 from userdp.losses.base import ConvexModel, Floats, Scaled, UserModel
+from userdp.losses.vectors import WIDTH, aligned, load, load_part, plus_product, round_up, spread, store, total
 from userdp.mechanisms.gaussian import Channel, mean_sensitivity
 from userdp.solvers import CappedObjective, Solution, minimize, rounding_gap, smallest_cap
 
@@ -122,11 +124,27 @@ def clipped_mean(
 
 
 def _clipped_sum(block: UserBlock, model: UserModel, theta: Floats, cap: float) -> Sums:
-    gradients = model.user_gradients(block, theta)
-    norms = np.sqrt(np.einsum("ki,ki->k", gradients, gradients))
-    lost = ~np.isfinite(norms)  # a loss of one's own may overflow: such a user does not pull
-    gradients[lost], norms[lost] = 0.0, 0.0
-    return (np.minimum(1.0, cap / np.maximum(norms, 1e-300)) @ gradients,)
+    gradients = np.ascontiguousarray(model.user_gradients(block, theta))
+    out = aligned(round_up(gradients.shape[1]))
+    _add_clipped(gradients, cap, out)
+    return (out[: gradients.shape[1]],)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _add_clipped(gradients: Floats, cap: float, out: Floats) -> None:
+    """out += Σ_k clip_cap(gradients[k])."""
+    users, columns = gradients.shape
+    for k in range(users):
+        at, squares = k * columns, spread(0.0)
+        for i in range(0, columns, WIDTH):
+            part = load_part(gradients, at + i, columns - i)
+            squares = plus_product(squares, part, part)
+        norm = math.sqrt(total(squares))
+        if not norm < math.inf:  # a loss of one's own may overflow: such a user does not pull
+            continue
+        shrink = spread(min(1.0, cap / max(norm, 1e-300)))
+        for i in range(0, columns, WIDTH):
+            store(out, i, plus_product(load(out, i), shrink, load_part(gradients, at + i, columns - i)))
 
 
 # Computed losses are clamped here; a mean over up to 10^6 rows then has a rounding error below half of ``_SLOPPY``.

@@ -12,6 +12,19 @@ from userdp.accounting import Adjacency
 from userdp.data.blocks import UserBlock
 from userdp.engines.base import Engine, Sums
 from userdp.losses.base import CurvedModel, Floats
+from userdp.losses.vectors import (
+    WIDTH,
+    aligned,
+    load,
+    load_part,
+    plus_product,
+    round_up,
+    spread,
+    spread_from,
+    store,
+    times,
+    total,
+)
 from userdp.mechanisms.gaussian import Channel
 from userdp.mechanisms.histogram import vote_sensitivity
 
@@ -50,81 +63,129 @@ def clipped_moment(
 
 
 def _moment_sum(block: UserBlock, model: CurvedModel, theta: Floats, cap: float) -> Sums:
-    lower = _moments(block, model, theta, cap, summed=True)[1]
+    lower = np.tril(_moments(block, model, theta, cap, summed=True)[1])
     return (lower + np.tril(lower, -1).T,)
 
 
 def _moments(block: UserBlock, model: CurvedModel, theta: Floats, cap: float, *, summed: bool) -> tuple[Floats, Floats]:
-    """Sizes of the users' moments; if ``summed``, the lower triangle of the sum of the clipped ones."""
+    """Sizes of the users' moments; if ``summed``, the sum of the clipped ones, its lower triangle."""
     rows, curvature = model.curved_rows(block, theta)
     weights = np.maximum(curvature, 0.0)  # the sensitivity rests on users' matrices being positive semidefinite
-    size = rows.shape[1] if summed else 0
-    norms, total, own = np.zeros(block.n_users), np.zeros((size, size)), np.empty((rows.shape[1], rows.shape[1]))
-    _clipped_outer(rows, weights, block.offsets, cap, own, norms, total)
-    return norms, total
+    dimension = rows.shape[1]
+    height, wide = round_up(dimension, _HEIGHT), round_up(dimension, 2 * WIDTH)
+    norms, own, out = np.zeros(block.n_users), aligned(height, wide), aligned(height if summed else 0, wide)
+    scratch = aligned(_TILE, wide), aligned(_TILE, wide)
+    _clipped_outer(np.ascontiguousarray(rows), weights, block.offsets, cap, *scratch, own, norms, out)
+    return norms, out[:dimension, :dimension]
 
 
 # Users with so few rows are added row by row; more would not fit the engine's bound on rounding.
 _FEW = 2
+# Rows held at a time, and rows of a matrix that are summed at a time.
+_TILE, _HEIGHT = 32, 4
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _clipped_outer(
-    rows: Floats, weights: Floats, offsets: NDArray[np.int64], cap: float, own: Floats, norms: Floats, total: Floats
+    rows: Floats,
+    weights: Floats,
+    offsets: NDArray[np.int64],
+    cap: float,
+    tile: Floats,
+    scaled: Floats,
+    own: Floats,
+    norms: Floats,
+    out: Floats,
 ) -> None:
-    """Sizes of the users' moments, and the lower triangle of their clipped sum; ``own`` is scratch."""
-    dimension = rows.shape[1]
+    """Sizes of the users' moments, and their clipped sum, right up to the diagonal; ``own`` and tiles are scratch."""
+    dimension, summed = rows.shape[1], len(out) > 0
+    height, wide = own.shape
+    held = 0  # rows in the tile that wait to be added to the sum
     for k in range(len(offsets) - 1):
         first, last = offsets[k], offsets[k + 1]
         count = last - first
-        if count == 0:
-            continue
-        if count <= _FEW:  # ‖Σ_j a_j x_j x_jᵀ‖² = Σ_jl a_j a_l ⟨x_j, x_l⟩²: no matrix is needed
+        if 0 < count <= _FEW:  # ‖Σ_j a_j x_j x_jᵀ‖² = Σ_jl a_j a_l ⟨x_j, x_l⟩²: no matrix is needed
             size = 0.0
             for j in range(first, last):
                 for g in range(first, last):
-                    inner = 0.0
-                    for i in range(dimension):
-                        inner += rows[j, i] * rows[g, i]
-                    size += (weights[j] / count * inner) * (weights[g] / count * inner)
-            norms[k] = math.sqrt(size)
-            if not norms[k] < math.inf:
+                    inner = spread(0.0)
+                    for i in range(0, dimension, WIDTH):
+                        part = load_part(rows, j * dimension + i, dimension - i)
+                        inner = plus_product(inner, part, load_part(rows, g * dimension + i, dimension - i))
+                    product = total(inner)
+                    size += (weights[j] / count * product) * (weights[g] / count * product)
+            norms[k] = math.sqrt(size) if size < math.inf else math.inf
+            if summed and norms[k] < math.inf:
+                shrink = min(1.0, cap / max(norms[k], 1e-300))
+                for j in range(first, last):
+                    if held == _TILE:
+                        _add_outer(tile, scaled, held, dimension, out)
+                        held = 0
+                    _hold(rows, j, shrink * (weights[j] / count), tile, scaled, held)
+                    held += 1
+        elif count > 0:
+            if held:
+                _add_outer(tile, scaled, held, dimension, out)
+                held = 0
+            for at in range(0, height * wide, WIDTH):
+                store(own, at, spread(0.0))
+            for start in range(first, last, _TILE):
+                taken = min(_TILE, last - start)
+                for j in range(taken):
+                    _hold(rows, start + j, weights[start + j] / count, tile, scaled, j)
+                _add_outer(tile, scaled, taken, dimension, own)
+            squares, diagonal = spread(0.0), 0.0
+            for i in range(dimension):
+                diagonal += own[i, i] * own[i, i]
+                for h in range(0, i, WIDTH):
+                    part = load_part(own, i * wide + h, i - h)
+                    squares = plus_product(squares, part, part)
+            norms[k] = math.sqrt(2 * total(squares) + diagonal)
+            if not norms[k] < math.inf:  # an overflow of this user's own: it counts as largest, and adds nothing
                 norms[k] = math.inf
-                continue
-            shrink = min(1.0, cap / max(norms[k], 1e-300))
-            for j in range(first, last):
-                for i in range(len(total)):
-                    a = shrink * (weights[j] / count) * rows[j, i]
-                    for h in range(i + 1):
-                        total[i, h] += a * rows[j, h]
-            continue
-        for i in range(dimension):
-            for h in range(dimension):  # a slice would do, and take longer to compile
-                own[i, h] = 0.0
-        whole = last - (last - first) % 4
-        for j in range(first, whole, 4):  # four rows at a time: ``own`` is touched a quarter as often
-            first_weight, second_weight = weights[j] / count, weights[j + 1] / count
-            third_weight, fourth_weight = weights[j + 2] / count, weights[j + 3] / count
-            for i in range(dimension):
-                a, b = first_weight * rows[j, i], second_weight * rows[j + 1, i]
-                c, d = third_weight * rows[j + 2, i], fourth_weight * rows[j + 3, i]
-                for h in range(min(i - i % 8 + 8, dimension)):  # the triangle, rounded up to whole vectors
-                    own[i, h] += (a * rows[j, h] + b * rows[j + 1, h]) + (c * rows[j + 2, h] + d * rows[j + 3, h])
-        for j in range(whole, last):
-            for i in range(dimension):
-                a = weights[j] / count * rows[j, i]
-                for h in range(i + 1):
-                    own[i, h] += a * rows[j, h]
-        size = 0.0
-        for i in range(dimension):
-            for h in range(i):
-                size += 2 * own[i, h] * own[i, h]
-            size += own[i, i] * own[i, i]
-        norms[k] = math.sqrt(size)
-        if not norms[k] < math.inf:  # an overflow of this user's own: it counts as largest, and adds nothing
-            norms[k] = math.inf
-            continue
-        shrink = min(1.0, cap / max(norms[k], 1e-300))
-        for i in range(len(total)):
-            for h in range(i + 1):
-                total[i, h] += shrink * own[i, h]
+            elif summed:
+                shrink = spread(min(1.0, cap / max(norms[k], 1e-300)))
+                for i in range(dimension):
+                    for at in range(i * wide, i * wide + i + 1, WIDTH):
+                        store(out, at, plus_product(load(out, at), shrink, load(own, at)))
+    if held:
+        _add_outer(tile, scaled, held, dimension, out)
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _hold(rows: Floats, j: int, weight: float, tile: Floats, scaled: Floats, place: int) -> None:
+    """A row into the tile, and weight times the row into the other one."""
+    dimension, wide = rows.shape[1], tile.shape[1]
+    for i in range(0, dimension, WIDTH):
+        part = load_part(rows, j * dimension + i, dimension - i)
+        store(tile, place * wide + i, part)
+        store(scaled, place * wide + i, times(part, spread(weight)))
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _add_outer(tile: Floats, scaled: Floats, count: int, dimension: int, out: Floats) -> None:
+    """out += Σ_j scaled_j·tile_jᵀ, right up to the diagonal: blocks of four by sixteen numbers stay in registers."""
+    wide = tile.shape[1]
+    for i in range(0, dimension, _HEIGHT):
+        for h in range(0, i + _HEIGHT, 2 * WIDTH):
+            p, q = i * wide + h, i * wide + h + WIDTH
+            a, b, c, d = load(out, p), load(out, p + wide), load(out, p + 2 * wide), load(out, p + 3 * wide)
+            e, f, g, o = load(out, q), load(out, q + wide), load(out, q + 2 * wide), load(out, q + 3 * wide)
+            for j in range(count):
+                left, right, at = load(tile, j * wide + h), load(tile, j * wide + h + WIDTH), j * wide + i
+                weight = spread_from(scaled, at)
+                a, e = plus_product(a, weight, left), plus_product(e, weight, right)
+                weight = spread_from(scaled, at + 1)
+                b, f = plus_product(b, weight, left), plus_product(f, weight, right)
+                weight = spread_from(scaled, at + 2)
+                c, g = plus_product(c, weight, left), plus_product(g, weight, right)
+                weight = spread_from(scaled, at + 3)
+                d, o = plus_product(d, weight, left), plus_product(o, weight, right)
+            store(out, p, a)
+            store(out, p + wide, b)
+            store(out, p + 2 * wide, c)
+            store(out, p + 3 * wide, d)
+            store(out, q, e)
+            store(out, q + wide, f)
+            store(out, q + 2 * wide, g)
+            store(out, q + 3 * wide, o)
