@@ -158,30 +158,33 @@ def _count_users(block: UserBlock, statistic: Callable[..., Floats], arguments: 
 
 
 def _count_rows(block: UserBlock, center: Floats, inverse: Floats, bins: Bins, columns: Columns) -> Sums:
-    out = np.zeros((len(center), len(bins.centers)))
-    starts = _first_bins(np.ascontiguousarray(bins.edges, dtype=np.float64).tobytes())
-    features = len(center) - (columns != "features")
-    if features:
-        part = slice(0, features)
-        _vote(dense(block.features), block.offsets, center[part], inverse[part], bins.edges, starts, out[part])
-    if columns != "features":
-        _vote(block.target[:, None], block.offsets, center[-1:], inverse[-1:], bins.edges, starts, out[-1:])
+    out, start = np.zeros((len(center), len(bins.centers))), 0
+    for part in _parts(block, columns):
+        own = slice(start, start + part.shape[1])
+        _vote(part, block.offsets, center[own], inverse[own], *_search(bins), out[own])
+        start = own.stop
     return (out,)
 
 
 def _count_magnitudes(block: UserBlock, columns: Columns, bins: Bins) -> Sums:
-    parts = ([] if columns == "target" else [dense(block.features)]) + (
-        [] if columns == "features" else [block.target[:, None]]
-    )
-    both = [np.zeros((2, block.n_users, part.shape[1])) for part in parts]
-    for part, out in zip(parts, both):
-        _add_means_and_sizes(part, block.offsets, out[0], out[1])
-    means, sizes = np.concatenate(both, axis=2)
-    sides = 1 + (means >= 0.9 * sizes).astype(np.int64) - (means <= -0.9 * sizes)
-    index = np.searchsorted(bins.edges, sizes, side="right") + len(bins.centers) * sides
-    shape = sizes.shape[1], 3, len(bins.centers)
-    index += 3 * len(bins.centers) * np.arange(shape[0])
-    return (np.bincount(index.ravel(), minlength=math.prod(shape)).reshape(shape).astype(np.float64),)
+    counts = []
+    for part in _parts(block, columns):
+        means, sizes = np.zeros((2, block.n_users, part.shape[1]))
+        _add_means_and_sizes(part, block.offsets, means, sizes)
+        counts.append(np.zeros((part.shape[1], 3, len(bins.centers))))
+        _count_sides(means, sizes, sizes.view(np.uint64), *_search(bins), counts[-1])
+    return (np.concatenate(counts),)
+
+
+def _parts(block: UserBlock, columns: Columns) -> list[Rows]:
+    """The columns that are looked at, the target last."""
+    features = [] if columns == "target" else [dense(block.features)]
+    return features if columns == "features" else [*features, block.target[:, None]]
+
+
+def _search(bins: Bins) -> tuple[Floats, NDArray[np.int16]]:
+    """What finds a number's bin: the edges, with one behind that nothing reaches, and where to begin."""
+    return _search_tables(np.ascontiguousarray(bins.edges, dtype=np.float64).tobytes())
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -200,20 +203,46 @@ def _add_means_and_sizes(features: Rows, offsets: NDArray[np.int64], means: Floa
             sizes[k, i] = math.sqrt(sizes[k, i] / count)
 
 
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _count_sides(
+    means: Floats,
+    sizes: Floats,
+    bits: NDArray[np.uint64],
+    edges: Floats,
+    starts: NDArray[np.int16],
+    out: Floats,
+) -> None:
+    """One vote a user and column: in the bin of its size, below zero, around it or above it."""
+    for k in range(len(sizes)):
+        for i in range(sizes.shape[1]):
+            most = 0.9 * sizes[k, i]
+            side = 1 + int(means[k, i] >= most) - int(means[k, i] <= -most)
+            out[i, side, _bin(sizes[k, i], bits[k, i], edges, starts)] += 1.0
+
+
 # Leading bits of a number (sign, exponent, four of the mantissa) that say nearly where it falls.
 _LEADING = 16
 
 
 @lru_cache(maxsize=16)
-def _first_bins(edges: bytes) -> NDArray[np.int16]:
-    """For every value of the leading bits, the bin of the smallest number that has them."""
+def _search_tables(edges: bytes) -> tuple[Floats, NDArray[np.int16]]:
+    """The edges, and for every value of the leading bits, the bin of the smallest number that has them."""
     leading = np.arange(1 << _LEADING, dtype=np.uint64)
     negative = leading >> np.uint64(_LEADING - 1) == 1
     rest = np.uint64(64 - _LEADING)
     smallest = np.where(negative, (leading << rest) | np.uint64((1 << (64 - _LEADING)) - 1), leading << rest)
     numbers = smallest.view(np.float64)
     numbers = np.where(np.isfinite(numbers), numbers, np.where(negative, -np.inf, np.inf))
-    return np.searchsorted(np.frombuffer(edges), numbers, side="right").astype(np.int16)
+    known = np.frombuffer(edges)
+    return np.append(known, np.nan), np.searchsorted(known, numbers, side="right").astype(np.int16)
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _bin(value: float, bits: int, edges: Floats, starts: NDArray[np.int16]) -> int:
+    position = np.uint64(starts[bits >> np.uint64(64 - _LEADING)])  # unsigned: no index is checked for its sign
+    while edges[position] <= value:
+        position += np.uint64(1)
+    return position
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -226,8 +255,8 @@ def _vote(
     starts: NDArray[np.int16],
     out: Floats,
 ) -> None:
-    n_features, n_edges = len(center), len(edges)
-    values = np.empty(n_features)
+    n_features, n_bins = out.shape
+    values, counts = np.empty(n_features), out.reshape(-1)
     bits = values.view(np.uint64)
     for k in range(len(offsets) - 1):
         # A multiple of 2^-26: sums of votes are exact, so they do not depend on how others are grouped.
@@ -235,8 +264,7 @@ def _vote(
         for j in range(offsets[k], offsets[k + 1]):
             for i in range(n_features):
                 values[i] = (features[j, i] - center[i]) * inverse[i]
+            first = np.uint64(0)
             for i in range(n_features):
-                position = np.int64(starts[bits[i] >> np.uint64(48)])
-                while position < n_edges and edges[position] <= values[i]:
-                    position += 1
-                out[i, position] += share
+                counts[first + _bin(values[i], bits[i], edges, starts)] += share
+                first += np.uint64(n_bins)
