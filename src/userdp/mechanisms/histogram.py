@@ -238,7 +238,7 @@ def _search_tables(edges: bytes) -> tuple[Floats, NDArray[np.int16]]:
 
 
 @njit(nogil=True)  # type: ignore[untyped-decorator]
-def _bin(value: float, bits: int, edges: Floats, starts: NDArray[np.int16]) -> int:
+def _bin(value: float, bits: np.uint64, edges: Floats, starts: NDArray[np.int16]) -> np.uint64:
     position = np.uint64(starts[bits >> np.uint64(64 - _LEADING)])  # unsigned: no index is checked for its sign
     while edges[position] <= value:
         position += np.uint64(1)

@@ -17,6 +17,7 @@ from userdp.losses.vectors import (
     aligned,
     load,
     load_part,
+    plus,
     plus_product,
     round_up,
     spread,
@@ -127,8 +128,10 @@ def _clipped_outer(
             if held:
                 _add_outer(tile, scaled, held, dimension, out)
                 held = 0
-            for at in range(0, height * wide, WIDTH):
-                store(own, at, spread(0.0))
+            for i in range(height):
+                for h in range(0, i - i % _HEIGHT + _HEIGHT, 2 * WIDTH):
+                    store(own, i * wide + h, spread(0.0))
+                    store(own, i * wide + h + WIDTH, spread(0.0))
             for start in range(first, last, _TILE):
                 taken = min(_TILE, last - start)
                 for j in range(taken):
@@ -137,9 +140,11 @@ def _clipped_outer(
             squares, diagonal = spread(0.0), 0.0
             for i in range(dimension):
                 diagonal += own[i, i] * own[i, i]
+                line = spread(0.0)
                 for h in range(0, i, WIDTH):
                     part = load_part(own, i * wide + h, i - h)
-                    squares = plus_product(squares, part, part)
+                    line = plus_product(line, part, part)
+                squares = plus(squares, line)
             norms[k] = math.sqrt(2 * total(squares) + diagonal)
             if not norms[k] < math.inf:  # an overflow of this user's own: it counts as largest, and adds nothing
                 norms[k] = math.inf
