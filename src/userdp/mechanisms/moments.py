@@ -101,7 +101,7 @@ def _clipped_outer(
     """Sizes of the users' moments, and their clipped sum, right up to the diagonal; ``own`` and tiles are scratch."""
     dimension, summed = rows.shape[1], len(out) > 0
     height, wide = own.shape
-    held = 0  # rows in the tile that wait to be added to the sum
+    held = np.int64(0)  # rows in the tile that wait to be added to the sum
     for k in range(len(offsets) - 1):
         first, last = offsets[k], offsets[k + 1]
         count = last - first
@@ -121,13 +121,13 @@ def _clipped_outer(
                 for j in range(first, last):
                     if held == _TILE:
                         _add_outer(tile, scaled, held, dimension, out)
-                        held = 0
+                        held = np.int64(0)
                     _hold(rows, j, shrink * (weights[j] / count), tile, scaled, held)
                     held += 1
         elif count > 0:
             if held:
                 _add_outer(tile, scaled, held, dimension, out)
-                held = 0
+                held = np.int64(0)
             for i in range(height):
                 for h in range(0, i - i % _HEIGHT + _HEIGHT, 2 * WIDTH):
                     store(own, i * wide + h, spread(0.0))
