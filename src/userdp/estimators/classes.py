@@ -63,11 +63,11 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
                 strange = labels.tolist()[int(np.argmax(numbers < 0))]
                 raise DataError(f"y has the label {strange!r}, which is not one of the declared classes")
             return declared, numbers
-        classes, codes = np.unique(labels, return_inverse=True)
+        classes = np.unique(labels)
         if len(classes) < 2:
             found = f"1 class: {classes[0]}" if len(classes) else "none: there are 0 rows"
             raise DataError(f"y must have at least 2 classes, got {found}")
-        return classes, codes.astype(np.float64)
+        return classes, np.searchsorted(classes, labels).astype(np.float64)
 
     @contextmanager
     def _classified(self, X: Any, y: Any, groups: Any) -> Iterator[tuple[Data, NDArray[Any], Floats | None]]:

@@ -199,33 +199,19 @@ _ROUND = 1.5 * 2.0**52  # adding and subtracting it rounds to a whole number
 _LOG2, _LOG2_REST = 0.693147180369123816490, 1.90821492927058770002e-10  # ln 2 in two parts; the first has few digits
 
 
+# 1/0!, 1/1!, …, 1/13!: the series of e^r, off by less than 2^−57 for |r| ≤ ln(2)/2.
+_SERIES = np.array([1.0 / math.factorial(i) for i in range(14)])
+
+
 @njit(nogil=True)  # type: ignore[untyped-decorator]
 def _sigmoid(z: Any) -> Any:
     """1/(1 + e^−z) of eight numbers, to a few units of the last digit; e^−z = 2^k·e^r with k whole."""
     z = between(z, spread(-700.0), spread(700.0))
     k = minus(plus(times(z, spread(-1.0 / math.log(2.0))), spread(_ROUND)), spread(_ROUND))
     r = minus(spread(0.0), plus_product(plus_product(z, k, spread(_LOG2)), k, spread(_LOG2_REST)))
-    return divided(spread(1.0), plus(spread(1.0), times_power(_exponential(r), k)))
-
-
-# 1/0!, 1/1!, …, 1/13!: the series of e^r, off by less than 2^−57 for |r| ≤ ln(2)/2.
-_SERIES = tuple(1.0 / math.factorial(i) for i in range(14))
-
-
-@njit(nogil=True)  # type: ignore[untyped-decorator]
-def _exponential(r: Any) -> Any:
-    """e^r: pairs of terms, then pairs of pairs, which do not wait for each other."""
-    square = times(r, r)
-    fourth = times(square, square)
-    high = plus_product(_four(r, square, 8), fourth, _two(r, 12))
-    return plus_product(plus_product(_four(r, square, 0), fourth, _four(r, square, 4)), times(fourth, fourth), high)
-
-
-@njit(nogil=True)  # type: ignore[untyped-decorator]
-def _four(r: Any, square: Any, i: int) -> Any:
-    return plus_product(_two(r, i), square, _two(r, i + 2))
-
-
-@njit(nogil=True)  # type: ignore[untyped-decorator]
-def _two(r: Any, i: int) -> Any:
-    return plus_product(spread(_SERIES[i]), spread(_SERIES[i + 1]), r)
+    square, even, odd = times(r, r), spread(0.0), spread(0.0)
+    for i in range(12, -1, -2):  # even and odd terms do not wait for each other
+        even = plus_product(spread_from(_SERIES, i), even, square)
+        odd = plus_product(spread_from(_SERIES, i + 1), odd, square)
+    power = times_power(plus_product(even, odd, r), k)
+    return divided(spread(1.0), plus(spread(1.0), power))

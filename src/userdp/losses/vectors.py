@@ -231,14 +231,7 @@ def totals(typing: Any, array: Any, at: Any) -> Any:
         for step in (1, 2, 4):
             left = [i - step + WIDTH if i & step else i for i in range(WIDTH)]
             right = [i + step for i in left]
-            places = [
-                ir.Constant(ir.VectorType(ir.IntType(32), WIDTH), [int(place) for place in side])
-                for side in (left, right)
-            ]
-            vectors = [
-                builder.fadd(*(builder.shuffle_vector(a, b, side) for side in places))
-                for a, b in zip(vectors[::2], vectors[1::2])
-            ]
+            vectors = [_pairs(builder, a, b, left, right) for a, b in zip(vectors[::2], vectors[1::2])]
         return vectors[0]
 
     return eight(array, types.intp), code
@@ -251,13 +244,13 @@ def total(typing: Any, a: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         value = arguments[0]
         for places in ([0, 2, 4, 6], [0, 2], [0]):
-            kind = ir.VectorType(ir.IntType(32), len(places))
-            value = builder.fadd(
-                *(
-                    builder.shuffle_vector(value, value, ir.Constant(kind, [place + side for place in places]))
-                    for side in (0, 1)
-                )
-            )
+            value = _pairs(builder, value, value, places, [place + 1 for place in places])
         return builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
 
     return types.float64(eight), code
+
+
+def _pairs(builder: Any, a: Any, b: Any, left: list[int], right: list[int]) -> Any:
+    """Sums of the numbers of a and b that stand at these places, b's counted behind a's."""
+    kind = ir.VectorType(ir.IntType(32), len(left))
+    return builder.fadd(*(builder.shuffle_vector(a, b, ir.Constant(kind, places)) for places in (left, right)))

@@ -158,32 +158,73 @@ def _count_users(block: UserBlock, statistic: Callable[..., Floats], arguments: 
 
 
 def _count_rows(block: UserBlock, center: Floats, inverse: Floats, bins: Bins, columns: Columns) -> Sums:
-    out = np.zeros((len(center), len(bins.centers)))
-    starts = _first_bins(np.ascontiguousarray(bins.edges, dtype=np.float64).tobytes())
-    features = len(center) - (columns != "features")
-    if features:
-        part = slice(0, features)
-        constants = center[part], inverse[part], bins.edges
-        if (sparse := as_sparse(block.features)) is not None:
-            _vote_entries(sparse.data, sparse.indices, sparse.indptr, block.offsets, *constants, out[part])
+    out, start = np.zeros((len(center), len(bins.centers))), 0
+    for part in _parts(block, columns):
+        own = slice(start, start + part.shape[1])
+        if (sparse := as_sparse(part)) is not None:
+            entries = sparse.data, sparse.indices, sparse.indptr
+            _vote_entries(*entries, block.offsets, center[own], inverse[own], bins.edges, out[own])
         else:
-            _vote(block.features, block.offsets, *constants, starts, out[part])
-    if columns != "features":
-        _vote(block.target[:, None], block.offsets, center[-1:], inverse[-1:], bins.edges, starts, out[-1:])
+            _vote(part, block.offsets, center[own], inverse[own], *_search(bins), out[own])
+        start = own.stop
     return (out,)
 
 
 def _count_magnitudes(block: UserBlock, columns: Columns, bins: Bins) -> Sums:
-    features = 0 if columns == "target" else block.features.shape[1]
-    out = np.zeros((features + (columns != "features"), 3, len(bins.centers)))
-    if features:
-        if (sparse := as_sparse(block.features)) is not None:
-            _count_entry_sizes(sparse.data, sparse.indices, sparse.indptr, block.offsets, bins.edges, out[:features])
+    counts = []
+    for part in _parts(block, columns):
+        counts.append(np.zeros((part.shape[1], 3, len(bins.centers))))
+        if (sparse := as_sparse(part)) is not None:
+            _count_entry_sizes(sparse.data, sparse.indices, sparse.indptr, block.offsets, bins.edges, counts[-1])
         else:
-            _count_sizes(block.features, block.offsets, bins.edges, out[:features])
-    if columns != "features":
-        _count_sizes(block.target[:, None], block.offsets, bins.edges, out[-1:])
-    return (out,)
+            means, sizes = np.zeros((2, block.n_users, part.shape[1]))
+            _add_means_and_sizes(part, block.offsets, means, sizes)
+            _count_sides(means, sizes, sizes.view(np.uint64), *_search(bins), counts[-1])
+    return (np.concatenate(counts),)
+
+
+def _parts(block: UserBlock, columns: Columns) -> list[Rows]:
+    """The columns that are looked at, the target last."""
+    features = [] if columns == "target" else [block.features]
+    return features if columns == "features" else [*features, block.target[:, None]]
+
+
+def _search(bins: Bins) -> tuple[Floats, NDArray[np.int16]]:
+    """What finds a number's bin: the edges, with one behind that nothing reaches, and where to begin."""
+    return _search_tables(np.ascontiguousarray(bins.edges, dtype=np.float64).tobytes())
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _add_means_and_sizes(features: Rows, offsets: NDArray[np.int64], means: Floats, sizes: Floats) -> None:
+    """Mean and root mean square of each column over each user's rows, into zeros of shape (users, columns)."""
+    columns = features.shape[1]
+    for k in range(len(offsets) - 1):
+        for j in range(offsets[k], offsets[k + 1]):
+            for i in range(columns):
+                value = min(max(np.float64(features[j, i]), -1e150), 1e150)
+                means[k, i] += value
+                sizes[k, i] += value * value
+        count = max(offsets[k + 1] - offsets[k], 1)
+        for i in range(columns):
+            means[k, i] /= count
+            sizes[k, i] = math.sqrt(sizes[k, i] / count)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _count_sides(
+    means: Floats,
+    sizes: Floats,
+    bits: NDArray[np.uint64],
+    edges: Floats,
+    starts: NDArray[np.int16],
+    out: Floats,
+) -> None:
+    """One vote a user and column: in the bin of its size, below zero, around it or above it."""
+    for k in range(len(sizes)):
+        for i in range(sizes.shape[1]):
+            most = 0.9 * sizes[k, i]
+            side = 1 + int(means[k, i] >= most) - int(means[k, i] <= -most)
+            out[i, side, _bin(sizes[k, i], bits[k, i], edges, starts)] += 1.0
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -192,22 +233,6 @@ def _count_size(total: float, square: float, rows: int, edges: Floats, out: Floa
     size, mean = math.sqrt(square / rows), total / rows
     side = 1 + int(mean >= 0.9 * size) - int(mean <= -0.9 * size)
     out[side, np.searchsorted(edges, size, side="right")] += 1.0
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _count_sizes(features: Rows, offsets: NDArray[np.int64], edges: Floats, out: Floats) -> None:
-    """Votes of every user, (columns, 3, bins)."""
-    columns = features.shape[1]
-    totals, squares = np.empty(columns), np.empty(columns)
-    for k in range(len(offsets) - 1):
-        totals[:], squares[:] = 0.0, 0.0
-        for j in range(offsets[k], offsets[k + 1]):
-            for i in range(columns):
-                value = min(max(np.float64(features[j, i]), -1e150), 1e150)
-                totals[i] += value
-                squares[i] += value * value
-        for i in range(columns):
-            _count_size(totals[i], squares[i], max(offsets[k + 1] - offsets[k], 1), edges, out[i])
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -247,15 +272,24 @@ _LEADING = 16
 
 
 @lru_cache(maxsize=16)
-def _first_bins(edges: bytes) -> NDArray[np.int16]:
-    """For every value of the leading bits, the bin of the smallest number that has them."""
+def _search_tables(edges: bytes) -> tuple[Floats, NDArray[np.int16]]:
+    """The edges, and for every value of the leading bits, the bin of the smallest number that has them."""
     leading = np.arange(1 << _LEADING, dtype=np.uint64)
     negative = leading >> np.uint64(_LEADING - 1) == 1
     rest = np.uint64(64 - _LEADING)
     smallest = np.where(negative, (leading << rest) | np.uint64((1 << (64 - _LEADING)) - 1), leading << rest)
     numbers = smallest.view(np.float64)
     numbers = np.where(np.isfinite(numbers), numbers, np.where(negative, -np.inf, np.inf))
-    return np.searchsorted(np.frombuffer(edges), numbers, side="right").astype(np.int16)
+    known = np.frombuffer(edges)
+    return np.append(known, np.nan), np.searchsorted(known, numbers, side="right").astype(np.int16)
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _bin(value: float, bits: np.uint64, edges: Floats, starts: NDArray[np.int16]) -> np.uint64:
+    position = np.uint64(starts[bits >> np.uint64(64 - _LEADING)])  # unsigned: no index is checked for its sign
+    while edges[position] <= value:
+        position += np.uint64(1)
+    return position
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -298,16 +332,15 @@ def _vote(
     starts: NDArray[np.int16],
     out: Floats,
 ) -> None:
-    n_features, n_edges = len(center), len(edges)
-    values = np.empty(n_features)
+    n_features, n_bins = out.shape
+    values, counts = np.empty(n_features), out.reshape(-1)
     bits = values.view(np.uint64)
     for k in range(len(offsets) - 1):
         share = _share(offsets[k + 1] - offsets[k])
         for j in range(offsets[k], offsets[k + 1]):
             for i in range(n_features):
                 values[i] = (features[j, i] - center[i]) * inverse[i]
+            first = np.uint64(0)
             for i in range(n_features):
-                position = np.int64(starts[bits[i] >> np.uint64(48)])
-                while position < n_edges and edges[position] <= values[i]:
-                    position += 1
-                out[i, position] += share
+                counts[first + _bin(values[i], bits[i], edges, starts)] += share
+                first += np.uint64(n_bins)

@@ -17,6 +17,7 @@ from userdp.losses.vectors import (
     aligned,
     load,
     load_part,
+    plus,
     plus_product,
     round_up,
     spread,
@@ -100,7 +101,7 @@ def _clipped_outer(
     """Sizes of the users' moments, and their clipped sum, right up to the diagonal; ``own`` and tiles are scratch."""
     dimension, summed = rows.shape[1], len(out) > 0
     height, wide = own.shape
-    held = 0  # rows in the tile that wait to be added to the sum
+    held = np.int64(0)  # rows in the tile that wait to be added to the sum
     for k in range(len(offsets) - 1):
         first, last = offsets[k], offsets[k + 1]
         count = last - first
@@ -120,15 +121,17 @@ def _clipped_outer(
                 for j in range(first, last):
                     if held == _TILE:
                         _add_outer(tile, scaled, held, dimension, out)
-                        held = 0
+                        held = np.int64(0)
                     _hold(rows, j, shrink * (weights[j] / count), tile, scaled, held)
                     held += 1
         elif count > 0:
             if held:
                 _add_outer(tile, scaled, held, dimension, out)
-                held = 0
-            for at in range(0, height * wide, WIDTH):
-                store(own, at, spread(0.0))
+                held = np.int64(0)
+            for i in range(height):
+                for h in range(0, i - i % _HEIGHT + _HEIGHT, 2 * WIDTH):
+                    store(own, i * wide + h, spread(0.0))
+                    store(own, i * wide + h + WIDTH, spread(0.0))
             for start in range(first, last, _TILE):
                 taken = min(_TILE, last - start)
                 for j in range(taken):
@@ -137,9 +140,11 @@ def _clipped_outer(
             squares, diagonal = spread(0.0), 0.0
             for i in range(dimension):
                 diagonal += own[i, i] * own[i, i]
+                line = spread(0.0)
                 for h in range(0, i, WIDTH):
                     part = load_part(own, i * wide + h, i - h)
-                    squares = plus_product(squares, part, part)
+                    line = plus_product(line, part, part)
+                squares = plus(squares, line)
             norms[k] = math.sqrt(2 * total(squares) + diagonal)
             if not norms[k] < math.inf:  # an overflow of this user's own: it counts as largest, and adds nothing
                 norms[k] = math.inf
