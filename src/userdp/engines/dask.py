@@ -201,11 +201,11 @@ class DaskEngine:
                 )
             if not known:
                 return []
-            empty = empty_frame(columns, dtype, known[0])
+            empty = empty_frame(known[0])
             alike = [dask.delayed(typed)(part, empty) for part in prepared]
             frame = dask.dataframe.from_delayed(alike, meta=empty, verify_meta=False)
             shuffled = frame.shuffle("_hash", npartitions=count, shuffle_method="p2p")
-            made = [dask.delayed(grouped)(part, columns) for part in shuffled.to_delayed()]
+            made = [dask.delayed(grouped)(part, columns, dtype) for part in shuffled.to_delayed()]
             return _futures(connected.persist(made))
 
         return cls(make, columns.features, client, progress)
