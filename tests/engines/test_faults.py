@@ -46,6 +46,18 @@ def test_an_unreachable_scheduler_is_said_soon(monkeypatch: pytest.MonkeyPatch) 
     assert not hasattr(model, "release_")
 
 
+def test_a_scheduler_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("userdp.engines.dask.CONNECT_SECONDS", 1)
+    model, table = userdp.LogisticRegression(), frame(20)
+    with (
+        LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0", silence_logs=50) as cluster,
+        Client(cluster) as client,
+        pytest.raises(DataError, match=r"the Dask scheduler at .* has no workers: start some"),
+    ):
+        model.set_params(engine=client).fit(table[["x0"]], table.late, groups=table.who)
+    assert not hasattr(model, "release_")
+
+
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     with (

@@ -79,6 +79,7 @@ class DaskEngine:
         self._make, show = make, progress or _silent
         self._blocks: list[Future] = []
         try:
+            _wait_for_workers(self.client)
             with _readable_errors(self.client):
                 self._blocks = make(self.client, show)
                 counts = _gathered(self.client, _count, self._blocks, "shuffling by user", show)
@@ -201,11 +202,11 @@ class DaskEngine:
                 )
             if not known:
                 return []
-            empty = empty_frame(columns, dtype, known[0])
+            empty = empty_frame(known[0])
             alike = [dask.delayed(typed)(part, empty) for part in prepared]
             frame = dask.dataframe.from_delayed(alike, meta=empty, verify_meta=False)
             shuffled = frame.shuffle("_hash", npartitions=count, shuffle_method="p2p")
-            made = [dask.delayed(grouped)(part, columns) for part in shuffled.to_delayed()]
+            made = [dask.delayed(grouped)(part, columns, dtype) for part in shuffled.to_delayed()]
             return _futures(connected.persist(made))
 
         return cls(make, columns.features, client, progress)
@@ -291,6 +292,14 @@ def _connect(client: Any) -> tuple[Client, bool]:
         raise DataError(
             f"no Dask scheduler answers at {client!r} ({type(error).__name__}): check the address, and that it runs"
         ) from None
+
+
+def _wait_for_workers(client: Client) -> None:
+    try:
+        client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+    except TimeoutError:
+        address = client.scheduler.address
+        raise DataError(f"the Dask scheduler at {address} has no workers: start some with `dask worker`") from None
 
 
 def _blocks_for(client: Client, parts: int = 1) -> int:
