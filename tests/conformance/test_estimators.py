@@ -43,7 +43,7 @@ def fit(estimator, X, y, users, **parameters):
 @pairs
 @pytest.mark.parametrize("adjacency", RELATIONS)
 def test_one_accounted_release(estimator, algorithm, adjacency):
-    model = fit(estimator, *make(estimator, n_users=40), algorithm=algorithm, adjacency=adjacency, epsilon=1.0)
+    model = fit(estimator, *make(estimator, n_users=60), algorithm=algorithm, adjacency=adjacency, epsilon=1.0)
     spent = np.sqrt(sum(event.gdp**2 for event in model.release_.events))
     assert model.privacy_.gdp * (1 - 1e-9) <= spent <= model.privacy_.gdp * (1 + 1e-12)
     assert epsilon_of(1e-6, spent) <= 1.0

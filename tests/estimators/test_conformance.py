@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import minimize
 from sklearn import linear_model, svm
 from sklearn.exceptions import NotFittedError
 
-from tests.estimators.data import CLASSIFIERS, ESTIMATORS, LOCATIONS, make, numbers
+from tests.estimators.data import CLASSIFIERS, ESTIMATORS, LOCATIONS, REGRESSORS, make, numbers
 from userdp import (
     GeometricMedian,
     HuberRegressor,
@@ -18,6 +19,7 @@ from userdp import (
     Mean,
     QuantileRegressor,
 )
+from userdp.data import DataError
 
 RELATIONS = ("replace", "add-remove")
 every = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda estimator: estimator.__name__)
@@ -234,6 +236,50 @@ def test_bad_input(estimator):
         fit(estimator, X, y[:-1], users)
     with pytest.raises(ValueError, match="at least 2 users"):
         fit(estimator, X, y, users * 0)
+
+
+def spoilt(X, value):
+    X = X.copy()
+    X[3:5, 1] = value
+    return X
+
+
+BAD_ROWS = {
+    "nan": (lambda X, users: (spoilt(X, np.nan), users), r"'x1' \(2\)"),
+    "inf": (lambda X, users: (spoilt(X, -np.inf), users), r"'x1' \(2\)"),
+    "text": (lambda X, users: (pd.DataFrame({"city": ["a"] * len(X)}), users), "'city' is not numeric"),
+    "one-dimensional": (lambda X, users: (X[:, 0], users), "two-dimensional"),
+    "no columns": (lambda X, users: (X[:, :0], users), "no feature columns"),
+    "short groups": (lambda X, users: (X, users[:-1]), "groups has"),
+    "missing id": (lambda X, users: (X, np.where(users == 3, np.nan, users)), "missing user ids"),
+    "one user": (lambda X, users: (X, users * 0), "at least 2 users, got 1"),
+}
+
+
+@every
+@pytest.mark.parametrize(("change", "message"), BAD_ROWS.values(), ids=BAD_ROWS.keys())
+def test_bad_rows_get_one_clear_line(estimator, change, message):
+    X, y, users = make(estimator, n_users=20)
+    X, users = change(X, users)
+    with pytest.raises(DataError, match=message) as caught:
+        estimator().fit(X, y, groups=users)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("estimator", REGRESSORS, ids=lambda estimator: estimator.__name__)
+@pytest.mark.parametrize("value", [np.nan, np.inf, "text", None])
+def test_bad_targets_get_one_clear_line(estimator, value):
+    X, y, users = make(estimator, n_users=20)
+    with pytest.raises(DataError, match=r"^[^\n]*y[^\n]*$"):
+        estimator().fit(X, None if value is None else np.array([value, *y[1:]], dtype=object), groups=users)
+
+
+@every
+def test_there_are_no_weights_to_get_wrong(estimator):
+    """``weighting`` names a public rule; weights of rows, negative or not, are no parameter of any fit."""
+    X, y, users = make(estimator, n_users=20)
+    with pytest.raises(TypeError, match="sample_weight"):
+        estimator().fit(X, y, groups=users, sample_weight=-np.ones(len(X)))
 
 
 @pytest.mark.parametrize("quantile", [0.0, 1.0, -0.5, 2.0])

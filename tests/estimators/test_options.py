@@ -159,6 +159,24 @@ def test_routing_pipeline_and_cross_validation(estimator):
         assert search.best_estimator_.privacy_.n_users == 300
 
 
+@pytest.mark.parametrize("estimator", LOCATIONS, ids=lambda estimator: estimator.__name__)
+def test_locations_in_a_pipeline(estimator):
+    X, _, users = make(estimator)
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = estimator(epsilon=8.0, random_state=0).set_fit_request(groups=True)
+        pipeline = make_pipeline(PolynomialFeatures(2, include_bias=False), model).fit(X, groups=users)
+    assert pipeline[-1].privacy_.n_users == 300
+    assert pipeline[-1].location_.shape == (9,)
+
+
+@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=lambda estimator: estimator.__name__)
+def test_string_labels(estimator):
+    X, y, users = make(estimator, n_users=50)
+    model, plain = fit(estimator, X, np.array(["no", "yes"])[y], users), fit(estimator, X, y, users)
+    assert model.classes_.tolist() == ["no", "yes"]
+    np.testing.assert_array_equal(model.predict(X) == "yes", plain.predict(X) == 1)
+
+
 @every
 def test_joblib_clone_and_set_params(estimator, tmp_path):
     model = fit(estimator, *make(estimator, n_users=30))

@@ -59,6 +59,20 @@ def test_users_do_not_depend_on_each_other():
     np.testing.assert_array_equal(problems.select(some).gradients(points[some]), problems.gradients(points)[some])
 
 
+@pytest.mark.parametrize("loss", [SoftWorst(0.05), SoftWorst(1e-3), Distance(0.2), Distance(1e-3)])
+def test_gradient_error_bounds_the_rounding_of_gradients(loss):
+    """Against arithmetic with eleven more bits, at the points where the loss bends."""
+    rng = np.random.default_rng(0)
+    rows = np.where(rng.random((50, 4)) < 0.5, 1e3, 1.0) * rng.normal(size=(50, 4))
+    problems = GeneralModel(loss, FeatureMap.identity(4)).at_points(
+        UserDataset.from_arrays(rows).blocks[0], np.full(4, 0.3)
+    )
+    points = rows - 0.3 + loss.width * rng.normal(size=(50, 4))
+    exact = loss.subgradient(np.longdouble(0.3) + points.astype(np.longdouble), rows.astype(np.longdouble), None)
+    error = np.linalg.norm((problems.gradients(points) - exact).astype(float), axis=1)
+    assert np.all(error <= problems.gradient_error(points))
+
+
 def test_kinks_are_for_linear_phases():
     features = FeatureMap.identity(3, bound=10.0)
     with pytest.raises(ValueError, match="finite smoothness"):

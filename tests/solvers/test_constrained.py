@@ -111,7 +111,11 @@ def binding(kind: str, cap: float, strength: float = 0.05) -> tuple[SetObjective
         parts = zip(rows.reshape(10, 4, D), target.reshape(10, 4))
         losses = [lambda u, X=X, y=y: cp.sum(cp.logistic(X @ u) - cp.multiply(y, X @ u)) / 4 for X, y in parts]
     engine = LocalEngine(users, threads=1)
-    return SetObjective(engine, model, cap, strength, center, 10, ball, lipschitz=3.0), losses, ball
+    return (
+        SetObjective(engine, model, cap, strength, center, 10, ball, None, None if math.isinf(cap) else ball, 3.0),
+        losses,
+        ball,
+    )
 
 
 @pytest.mark.parametrize("kind", ["linear", "logistic"])

@@ -190,7 +190,7 @@ class _Runner:
             lipschitz=lipschitz,
         )
         value, solution = constrained_minimizer(
-            data, model, middle, domain, capped, step.n_users, channel, step.label, common, lipschitz
+            data, model, middle, domain, capped, step.n_users, channel, step.label, common
         )
         self.sigmas.append(capped.sigma)
         self.diagnostics.append(f"{step.label}: {solution.capped} capped, {solution.steps} steps")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,9 @@ from userdp.losses.linear import FeatureMap, apply, rows_times
 from userdp.losses.points import mean_by_user, mean_outer_by_user, mean_squares, predict, rows_of
 
 
+@lru_cache(maxsize=16)
 def contrasts(classes: int) -> Floats:
-    """C, (K, K − 1): orthonormal columns that sum to zero.
+    """C, (K, K − 1): orthonormal columns that sum to zero; not to be written to.
 
     >>> contrasts(2).round(3).tolist()
     [[-0.707], [0.707]]
@@ -30,7 +32,9 @@ def contrasts(classes: int) -> Floats:
     for j in range(classes - 1):
         basis[: j + 1, j] = -1.0
         basis[j + 1, j] = j + 1.0
-    return np.asarray(basis / np.linalg.norm(basis, axis=0))
+    basis /= np.linalg.norm(basis, axis=0)
+    basis.flags.writeable = False
+    return basis
 
 
 @dataclass(frozen=True, eq=False)

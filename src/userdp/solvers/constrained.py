@@ -56,8 +56,8 @@ class SetObjective:
     ``common`` is a public quadratic that is added to F. With a finite ``cap`` the minimization is over the part of the
     domain within 2γ/λ of ``origin``, the point of the domain nearest to the centre (γ plus the common pull there): with
     at most 2·``n_users`` users that changes nothing (docs/proofs/algorithms.md, Lemma 1), and with more it is part of
-    the definition. Users' points stay within twice as far, or twice the domain's diameter; or in the domain itself, if
-    that is a ball and users' gradients are declared to be at most ``lipschitz`` long (``users_ball``).
+    the definition. Users' points stay within twice as far, or twice the domain's diameter; or in the ball ``users``,
+    which contains the domain. There linear losses are shortened to ``lipschitz``, or γ if that is more.
     """
 
     engine: Engine
@@ -68,6 +68,7 @@ class SetObjective:
     n_users: int
     domain: ConvexSet
     common: Quadratic | None = None
+    users: Ball | None = None
     lipschitz: float = math.inf
 
     @cached_property
@@ -88,13 +89,12 @@ class SetObjective:
         return 4 * (self.cap + common_pull(self.common, self.origin)) / self.regularization
 
     @cached_property
-    def _users(self) -> tuple[Floats, Cap, bool]:
-        """Centre and radius of the ball that users' points stay in, and whether that is the domain itself."""
-        pull = common_pull(self.common, self.origin)
-        ball = users_ball(self.domain, self.lipschitz, self.cap, pull, self.regularization)
-        if ball is None:
+    def _within(self) -> tuple[Floats, Cap, bool]:
+        """Centre and radius of the ball that users' points stay in, and whether that is ``users``."""
+        if self.users is None:
             return self.origin, Cap(self.cap, min(self.reach, 2 * self.domain.diameter)), False
-        return ball.center, Cap(self.cap, ball.radius * (1 + 16 * _EPS)), True  # no point of the domain is outside
+        # No point of the domain is outside, whatever the rounding.
+        return self.users.center, Cap(self.cap, self.users.radius * (1 + 16 * _EPS)), True
 
     @cached_property
     def _constant(self) -> Sums:
@@ -103,7 +103,7 @@ class SetObjective:
 
     def evaluate(self, point: Floats, feasible: ConvexSet) -> State:
         """One pass over the users (linear parts: one for all points)."""
-        center, cap, whole = self._users
+        center, cap, whole = self._within
         if isinstance(self.model, LinearPart) and (not whole or self._constant[2][0] == 0):
             force, lengths, capped = self._constant
             slack, error, curvature = np.zeros(1), np.zeros(1), np.asarray(self.regularization)
@@ -133,14 +133,12 @@ class SetObjective:
 
 
 def users_ball(domain: ConvexSet, lipschitz: float, cap: float, pull: float, regularization: float) -> Ball | None:
-    """The domain, or what it was cut from, as the set that users' points stay in, if it is a ball.
-
-    Only while its diameter is at most 4(G + pull)/λ, G the declared ``lipschitz`` or γ if that is more. Later phases
-    have less to gain from it, and numbers that stay near the origin are rounded less.
+    """The domain, or what it was cut from, as a set that users' points may stay in: if it is a ball, G is declared, and
+    the diameter is at most 4(G + pull)/λ (G or γ, whichever is more). Later phases have little to gain from it.
     """
     while isinstance(domain, Within):
         domain = domain.base
-    if not (isinstance(domain, Ball) and math.isfinite(lipschitz) and math.isfinite(cap)):
+    if not (isinstance(domain, Ball) and math.isfinite(lipschitz)):
         return None
     return domain if domain.diameter <= 4 * (max(lipschitz, cap) + pull) / regularization else None
 
