@@ -34,7 +34,12 @@ def look(columns, bins, sigma, seed=0, rows=4):
     if bins is FIRST_LOOK:
         counts = _count_magnitudes(block, "features", bins)[0] * rows
     else:
-        counts = _count_rows(block, np.zeros(len(columns)), np.ones(len(columns)), bins, "features")[0] * rows
+        counts = (
+            _count_rows(
+                block, np.zeros(len(columns)), np.ones(len(columns)), bins, "features", np.arange(len(columns))
+            )[0]
+            * rows
+        )
     return counts + sigma * rng.normal(size=counts.shape)
 
 

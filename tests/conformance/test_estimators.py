@@ -131,13 +131,17 @@ def test_uneven_and_duplicated_users(estimator, algorithm):
     odd = np.random.default_rng(1).normal(size=(10_000, 3)) + 3
     labels = None if y is None else np.concatenate([y, np.zeros(10_000, y.dtype)])
     base = fit(estimator, X, y, users, algorithm=algorithm, force_cap=1.0)
-    error = 6 * np.sqrt(2) * base.release_.noise_error.max() + 0.3
+
+    def alike(model):
+        """Within six standard errors of the difference: both carry noise, and not the same."""
+        error = np.hypot(base.release_.noise_error.max(), model.release_.noise_error.max())
+        return np.abs(numbers(model) - numbers(base)).max() <= 6 * error + 0.3
+
     for weighting in ("users", "rows"):
         uneven = np.concatenate([X, odd]), labels, np.concatenate([users, np.full(10_000, 7)])
-        model = fit(estimator, *uneven, algorithm=algorithm, force_cap=1.0, weighting=weighting)
-        assert np.abs(numbers(model) - numbers(base)).max() <= error
+        assert alike(fit(estimator, *uneven, algorithm=algorithm, force_cap=1.0, weighting=weighting))
     twice = np.concatenate([X, X]), None if y is None else np.concatenate([y, y]), np.concatenate([users, users + 100])
-    assert np.abs(numbers(fit(estimator, *twice, algorithm=algorithm, force_cap=1.0)) - numbers(base)).max() <= error
+    assert alike(fit(estimator, *twice, algorithm=algorithm, force_cap=1.0))
 
 
 DEGENERATE = {
@@ -345,13 +349,17 @@ def test_a_high_quantile_of_a_heavy_tailed_target(rows, miss):
 
 
 def test_a_rare_class_is_not_capped_away():
-    """One row in twenty: the few pull hard and all the same way, and the cap must leave room for them."""
+    """One row in fifteen: the few pull hard and all the same way, and the cap must leave room for them.
+
+    It leaves room for a little more than half (docs/guide/sharp-edges.md): mean of eight seeds.
+    """
     rng = np.random.default_rng(0)
     users = np.repeat(np.arange(2000), 3)
     X = rng.normal(size=(len(users), 5))
     y = rng.random(len(users)) < 1 / (1 + np.exp(3 - X @ np.linspace(-0.5, 0.5, 5)))
-    model = fit(LogisticRegression, X, y, users, epsilon=1.0)
-    assert 0.6 * y.mean() < model.predict_proba(X)[:, 1].mean() < 1.4 * y.mean()
+    models = [fit(LogisticRegression, X, y, users, epsilon=1.0, random_state=seed) for seed in range(8)]
+    predicted = np.mean([model.predict_proba(X)[:, 1].mean() for model in models])
+    assert 0.5 * y.mean() < predicted < 1.4 * y.mean()
 
 
 @pytest.mark.parametrize("estimator", [LogisticRegression, LinearSVC, LinearRegression], ids=lambda e: e.__name__)
@@ -359,13 +367,15 @@ def test_a_rare_class_is_not_capped_away():
     ("move", "epsilon"),
     [
         (lambda X: X + np.array([100, 0, 0]), 1.0),
-        (lambda X: X + np.array([3e3, 0, 0]), 8.0),
+        (lambda X: X + np.array([1e6, 0, 0]), 1.0),
+        (lambda X: X + np.array([-1e6, 1e6, 1e3]), 1.0),
         (lambda X: X * [1e6, 1, 1e-6], 1.0),
+        (lambda X: (X + np.array([1e3, 0, 1e6])) * [1e5, 1, 1e-6], 1.0),
     ],
-    ids=["shift", "large shift", "scale"],
+    ids=["shift", "large shift", "shifts", "scale", "both"],
 )
 def test_units_change_predictions_only_through_noise(estimator, move, epsilon):
-    """A shift needs histograms that zoom in, which the budget pays for: what docs/guide/estimators.md says of it."""
+    """A shift needs histograms that zoom in, which the budget pays for."""
     X, y, users = make(estimator, n_users=2000)
     base = fit(estimator, X, y, users, epsilon=epsilon)
     moved = fit(estimator, move(X), y, users, epsilon=epsilon)

@@ -70,7 +70,7 @@ def test_a_wide_model_has_a_small_file(tmp_path):
 def test_nothing_is_spent_on_histograms_that_show_nothing():
     """With 20,000 columns the noise of one count is larger than 2,000 users."""
     plans = [DefaultPlan.of(2000, d, d, Budget.of(1.0, 1e-6), learn_cap=True) for d in (20, 20_000)]
-    assert [plan.looks > 0 for plan in plans] == [True, False]
+    assert [plan.look > 0 for plan in plans] == [True, False]
     assert plans[1].blind
 
 

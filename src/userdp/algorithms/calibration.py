@@ -87,13 +87,14 @@ def closer_look(
     """Better location and scale from noisy histograms of (x − center)/scale, for features that lie far from zero.
 
     A feature within two scales of zero needs no better location, and its scale may rest on rare values a histogram of
-    the bulk cannot see: it is left alone. Users whose votes stay hidden in the noise count as one scale away.
+    the bulk cannot see: it is left alone. Users whose votes stay hidden, by more than noise explains (two deviations),
+    count as one scale away.
     """
     center, scale = center.copy(), scale.copy()
     for i, row in enumerate(counts):
         seen = np.where(visible(row, sigma, len(counts)), np.maximum(row, 0.0), 0.0)
         if abs(center[i]) > 2 * scale[i] and seen.any():
-            hidden = max(1.0 - float(seen.sum()) / n_users, 0.0)
+            hidden = max(1.0 - (float(seen.sum()) + 2 * sigma * math.sqrt(np.count_nonzero(seen))) / n_users, 0.0)
             move = float(seen @ bins.centers) / float(seen.sum())
             spread = float(seen @ (np.square(bins.centers - move) + np.square(bins.widths) / 12)) / float(seen.sum())
             center[i] += (1 - hidden) * move * scale[i]

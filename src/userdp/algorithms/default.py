@@ -1,7 +1,7 @@
 """The default fit: what ``algorithm="auto"`` does.
 
-1. Units: private histograms of every feature, one vote a user, give its location and scale; where n allows it, further
-   histograms zoom in (a column like "year" needs that).
+1. Units: private histograms of every feature, one vote a user, give its location and scale; further histograms zoom in
+   on the columns that lie far from zero (one like "year" needs that), and only on them.
 2. Geometry: a private second moment of the scaled features, its Frobenius cap from a private histogram, gives
    coordinates in which every direction is about equally curved.
 3. Phases: T linear phases (docs/proofs/capped-release.md, Theorem 6): users' gradients capped at γ, averaged, released
@@ -64,6 +64,10 @@ MOMENT_ALIGNMENT = 0.5
 # Later caps as a share of the first at least. Where a class is rare, most users' pulls vanish as θ moves, and those of
 # the few, which all point the same way, grow: a histogram sees the many only.
 CAP_FLOOR = math.sqrt(0.5)
+ZOOMS = 5  # each narrows a column by a factor of up to 28
+ZOOM = linear_bins(-4.0, 4.0, 64)
+LARGEST_ZOOM = 0.06  # share of the budget for zooms
+ZOOM_PRICE = 0.4  # of a zoom, over the first look: all users are in a few bins of it, which takes less to see
 LARGEST_MOMENT = 400  # beyond this many features a full second moment costs more than it brings
 
 
@@ -77,7 +81,6 @@ class DefaultPlan:
     delta: float
     adjacency: Adjacency
     gdp: float
-    looks: int
     look: float
     moments: int
     second: int
@@ -112,9 +115,8 @@ class DefaultPlan:
         units = math.sqrt(2 if budget.adjacency == "replace" else 1)
         resolution = units / (n_users * budget.gdp)
         look = float(np.clip((25 * resolution) ** 2 * n_features, 0.005, 0.08))
-        looks = 0 if n_features == 0 else 3 if look < 0.01 else 2 if look < 0.03 else 1
-        if resolution * math.sqrt(n_features / look) > 1:  # the noise of one count hides all users: nothing to see
-            looks = 0
+        if n_features == 0 or resolution * math.sqrt(n_features / look) > 1:  # the noise of one count hides all users
+            look = 0.0
         cap = float(np.clip((21 * resolution) ** 2, 0.002, 0.03))
         difficulty = dimension**1.5 / (n_users * budget.gdp)
         moments = 0 if dimension > LARGEST_MOMENT or not learn_curvature else 2 if difficulty < 0.05 else 1
@@ -126,7 +128,6 @@ class DefaultPlan:
             budget.delta,
             budget.adjacency,
             budget.gdp,
-            looks,
             look,
             moments,
             10,
@@ -148,7 +149,8 @@ class DefaultPlan:
 
     def check_numbers(self, columns: int) -> None:
         """Refuse a δ that cannot pay for noise on a grid (docs/proofs/gaussian.md) in every number of this plan."""
-        histograms = self.looks * columns * 3 * len(FIRST_LOOK.centers) + 40 * (len(self.caps) + self.moments + 1)
+        looks = 3 * len(FIRST_LOOK.centers) + ZOOMS * len(ZOOM.centers)
+        histograms = columns * looks * (self.look > 0) + 40 * (len(self.caps) + self.moments + 1)
         moments = self.moments * self.dimension * (self.dimension + 1) // 2
         numbers = histograms + moments + self.phases * self.coefficients
         if numbers * GRID_PRICE > self.delta * GRID_SHARE:
@@ -162,11 +164,16 @@ class DefaultPlan:
     @property
     def blind(self) -> bool:
         """Whether a histogram's noise would hide all users' votes in one bin, for one column at least."""
-        if not self.columns:
-            return False
+        if not (self.columns and self.look):
+            return self.columns > 0
         units = math.sqrt(2 if self.adjacency == "replace" else 1)
         sigma = units * math.sqrt(3 * self.columns) / (self.gdp * math.sqrt(self.look))
         return sigma * threshold(len(FIRST_LOOK.centers), self.columns) > self.n_users
+
+    @property
+    def units(self) -> float:
+        """Most that the units of all columns may cost: the first look, and zooms."""
+        return self.look + min(ZOOMS * ZOOM_PRICE * self.look, LARGEST_ZOOM)
 
     @property
     def blur(self) -> float:
@@ -179,22 +186,26 @@ class DefaultPlan:
 
     @property
     def phase_share(self) -> float:
-        """What is left for the phases."""
-        histograms = self.looks * self.look + (len(self.caps) + self.rows) * self.cap
+        """What is left for the phases at least: zooms that were not needed leave more."""
+        histograms = self.units + (len(self.caps) + self.rows) * self.cap
         return 1 - self.verdict - histograms - self.moments * (self.moment_cap + self.moment)
 
-    def phase_gdps(self) -> Floats:
-        """Budget of each phase."""
-        return np.asarray(self.gdp * np.sqrt(self.phase_share * growing_shares(self.phases)) * (1 - 1e-14))
+    def phase_gdps(self, unused: float) -> Floats:
+        """Budget of each phase, with a share that the units have left."""
+        share = (self.phase_share + max(unused - 1e-12, 0.0)) * growing_shares(self.phases)
+        return np.asarray(self.gdp * np.sqrt(share) * (1 - 1e-14))
 
     def __str__(self) -> str:
         lines = [
             f"n = {self.n_users} users, {self.coefficients} coefficients, ε = {self.epsilon:g}, δ = {self.delta:g} "
             f"({self.adjacency}): Gaussian budget μ = {self.gdp:.4f}"
         ]
-        if self.looks:
-            share = 100 * self.looks * self.look
-            lines.append(f"{share:5.1f} %  units of every column, from histograms with one vote a user")
+        if self.look:
+            lines.append(f"{100 * self.look:5.1f} %  units of every column, from histograms with one vote a user")
+            zooms = 100 * (self.units - self.look)
+            lines.append(
+                f"{zooms:5.1f} %  at most, further ones of columns far from zero; phases get what is left of it"
+            )
         if self.rows:
             lines.append(f"{100 * self.rows * self.cap:5.1f} %  typical number of rows of a user")
         if self.moments:
@@ -271,23 +282,33 @@ class Descent:
         """
         looked = np.arange(n_features + 1)
         looked = looked[:-1] if columns == "features" else looked[-1:] if columns == "target" else looked
-        center, scale, bins = np.zeros(len(looked)), np.ones(len(looked)), FIRST_LOOK
-        for look in range(self.plan.looks):
-            gdp, label = self._gdp(self.plan.look), f"units {look + 1}"
-            if look == 0:
-                counts, sigma = magnitude_histograms(
-                    self.engine, columns, len(looked), bins, gdp, self.adjacency, self.channel, label
-                )
-                center, scale = first_look(counts, sigma, bins, self.plan.n_users)
-            else:
-                counts, sigma = row_histograms(
-                    self.engine, center, scale, bins, gdp, self.adjacency, self.channel, label, columns
-                )
-                center, scale = closer_look(counts, sigma, bins, center, scale, self.plan.n_users)
-            bins = linear_bins(-4.0, 4.0, 64)
+        center, scale, plan = np.zeros(len(looked)), np.ones(len(looked)), self.plan
+        if plan.look:
+            gdp = self._gdp(plan.look)
+            counts, sigma = magnitude_histograms(
+                self.engine, columns, len(looked), FIRST_LOOK, gdp, self.adjacency, self.channel, "units 1"
+            )
+            center, scale = first_look(counts, sigma, FIRST_LOOK, plan.n_users)
+            self._zoom(center, scale, columns)
         centers, scales = np.zeros(n_features + 1), np.ones(n_features + 1)
         centers[looked], scales[looked] = center, scale
         return centers, scales
+
+    def _zoom(self, center: Floats, scale: Floats, columns: Columns) -> None:
+        """Look closer at columns far from zero, as often as that finds them much narrower; every column costs alike."""
+        plan, left = self.plan, self.plan.units - self.plan.look
+        far = np.flatnonzero(np.abs(center) > 2 * scale)
+        for i in range(ZOOMS):
+            share = ZOOM_PRICE * plan.look * len(far) / len(center)
+            if not len(far) or share > left:
+                return
+            gdp, label = self._gdp(share), f"units {i + 2}"
+            counts, sigma = row_histograms(
+                self.engine, center, scale, ZOOM, gdp, self.adjacency, self.channel, label, columns, far
+            )
+            before, left = scale[far], left - share
+            center[far], scale[far] = closer_look(counts, sigma, ZOOM, center[far], scale[far], plan.n_users)
+            far = far[scale[far] < before / 2]
 
     def typical_rows(self) -> float:
         """A private mean number of rows a user."""
@@ -360,7 +381,8 @@ class Descent:
         ``start`` is the public centre, (copies, dimension) on the mapped features; ``l2`` the strength of ½ Σ l2_i
         w_i², the same for every copy. Points of the path are relative to the start.
         """
-        plan, gdps = self.plan, self.plan.phase_gdps()
+        plan, spent = self.plan, 1 - (self.channel.budget.left / self.plan.gdp) ** 2
+        gdps = plan.phase_gdps(plan.units + plan.rows * plan.cap - spent)
         theta = np.zeros(plan.coefficients)
         path = self.first_path(task, features, start, l2)
         caps: list[float] = []

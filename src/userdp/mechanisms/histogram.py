@@ -110,17 +110,19 @@ def row_histograms(
     channel: Channel,
     label: str,
     columns: Columns = "features",
+    chosen: NDArray[np.intp] | None = None,
 ) -> tuple[Floats, float]:
     """Noisy counts, (columns, bins), of (x − center)/scale, a user's vote split evenly over its rows; and their noise.
 
-    ``columns`` are the features, the target, or both (the target last).
+    ``columns`` are the features, the target, or both (the target last); ``chosen`` picks some of them.
 
     **Formal guarantee.** ``gdp``-GDP: in each histogram a user adds a vector of non-negative numbers that sum to at
     most 1, and two such vectors are at most √2 apart in L2; h histograms make √(2h), or √h under add/remove
     (docs/proofs/histograms.md).
     """
-    (counts,) = engine.sum(_count_rows, center, 1.0 / scale, bins, columns)
-    sensitivity = vote_sensitivity(len(center), adjacency)
+    chosen = np.arange(len(center)) if chosen is None else chosen
+    (counts,) = engine.sum(_count_rows, center, 1.0 / scale, bins, columns, chosen)
+    sensitivity = vote_sensitivity(len(chosen), adjacency)
     return channel.release(counts, sensitivity, gdp, label), sensitivity / gdp
 
 
@@ -157,17 +159,23 @@ def _count_users(block: UserBlock, statistic: Callable[..., Floats], arguments: 
     return (np.bincount(index, minlength=len(bins.centers)).astype(np.float64),)
 
 
-def _count_rows(block: UserBlock, center: Floats, inverse: Floats, bins: Bins, columns: Columns) -> Sums:
-    out, start = np.zeros((len(center), len(bins.centers))), 0
+def _count_rows(
+    block: UserBlock, center: Floats, inverse: Floats, bins: Bins, columns: Columns, chosen: NDArray[np.intp]
+) -> Sums:
+    counts, start = [], 0
     for part in _parts(block, columns):
-        own = slice(start, start + part.shape[1])
+        own, width = chosen[(chosen >= start) & (chosen < start + part.shape[1])], part.shape[1]
         if (sparse := as_sparse(part)) is not None:
+            out, every = np.zeros((width, len(bins.centers))), slice(start, start + width)
             entries = sparse.data, sparse.indices, sparse.indptr
-            _vote_entries(*entries, block.offsets, center[own], inverse[own], bins.edges, out[own])
+            _vote_entries(*entries, block.offsets, center[every], inverse[every], bins.edges, out)
+            counts.append(out[own - start])
         else:
-            _vote(part, block.offsets, center[own], inverse[own], *_search(bins), out[own])
-        start = own.stop
-    return (out,)
+            counts.append(np.zeros((len(own), len(bins.centers))))
+            rows = part if len(own) == width else np.ascontiguousarray(part[:, own - start])
+            _vote(rows, block.offsets, center[own], inverse[own], *_search(bins), counts[-1])
+        start += width
+    return (np.concatenate(counts),)
 
 
 def _count_magnitudes(block: UserBlock, columns: Columns, bins: Bins) -> Sums:
