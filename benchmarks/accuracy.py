@@ -6,7 +6,8 @@
     userdp bench accuracy --only-report                # tables and pictures of what the cache holds
 
 Results are appended to benchmarks/cache/accuracy.csv as they come: start it again (without --recompute) after an
-interruption. Packages of rivals and held-out data are installed under benchmarks/cache when first needed.
+interruption. Methods that are left out keep the numbers of the last accuracy.csv. Packages of rivals and held-out data
+are installed under benchmarks/cache when first needed.
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ SHOWN = (
 class Results:
     """Means over seeds, by (dataset, ε) and method; "tuned" is the best setting of the rival's grid."""
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: Values, known: Path | None = None) -> None:
+        """``known`` is a file of earlier results: what ``values`` does not have is taken from there."""
         self.public = {(key[0], key[2]): value for key, value in values.items() if key[1] == 0}
         lists: dict[Cell, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         for (dataset, epsilon, method, _), value in sorted(values.items()):
@@ -57,6 +58,24 @@ class Results:
                 name: float(np.std(runs) / math.sqrt(max(len(runs) - 1, 1))) for name, runs in kept.items()
             }
             self.count[cell] = {name: len(runs) for name, runs in kept.items()}
+        if known is not None and known.exists():
+            self._add_known(known)
+
+    def _add_known(self, path: Path) -> None:
+        with path.open(newline="") as file:
+            for row in csv.DictReader(file):
+                name, value = row["method"], float(row["mean_excess"])
+                if not row["epsilon"]:
+                    self.public.setdefault((row["dataset"], name), value)
+                    continue
+                cell = row["dataset"], float(row["epsilon"])
+                if name in self.mean.setdefault(cell, {}):
+                    continue
+                self.mean[cell][name] = value
+                self.error.setdefault(cell, {})[name] = float(row["standard_error"])
+                self.count.setdefault(cell, {})[name] = int(row["seeds"])
+                if row["setting"]:
+                    self.tuned[cell] = f"user_dpgd {row['setting']}"
 
     def get(self, dataset: str, epsilon: float, method: str) -> float:
         return self.mean.get((dataset, epsilon), {}).get(method, math.nan)
@@ -66,8 +85,8 @@ class Results:
 
 
 def report(values: Values, names: list[str], epsilons: tuple[float, ...], output: Path) -> None:
-    """Write accuracy.csv, accuracy.md and the pictures."""
-    results = Results(values)
+    """Write accuracy.csv, accuracy.md and the pictures; what was not measured stays as it is in accuracy.csv."""
+    results = Results(values, output / "accuracy.csv")
     output.mkdir(parents=True, exist_ok=True)
     with (output / "accuracy.csv").open("w", newline="") as file:
         writer = csv.writer(file)

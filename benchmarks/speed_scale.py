@@ -48,7 +48,7 @@ def passes() -> list[Row]:
         "gradients": (_clipped_sum, model, theta, 0.5),
         "second moments": (_moment_sum, LinearModel(Logistic(), features), theta, 0.5),
         "first histograms": (_count_magnitudes, "features", FIRST_LOOK),
-        "further histograms": (_count_rows, zeros, ones, linear_bins(-4.0, 4.0, 64), "features"),
+        "further histograms": (_count_rows, zeros, ones, linear_bins(-4.0, 4.0, 64), "features", np.arange(len(zeros))),
     }
     found = []
     for name, call in calls.items():

@@ -74,9 +74,10 @@ def test_closer_look_resolves_a_far_narrow_column():
     center, scale = first_look(look([years], FIRST_LOOK, sigma), sigma, FIRST_LOOK, N)
     assert scale[0] > 30
     bins = linear_bins(-4.0, 4.0, 64)
-    for seed in (1, 2):
+    for seed, still in ((1, True), (2, False)):
         counts = look([(years - center[0]) / scale[0]], bins, sigma, seed)
-        center, scale = closer_look(counts, sigma, bins, center, scale, N)
+        center, scale, narrow = closer_look(counts, sigma, bins, center, scale, N)
+        assert narrow[0] == still
     assert abs(center[0] - 2008) < 3
     assert 2 < scale[0] < 8
 
@@ -84,7 +85,7 @@ def test_closer_look_resolves_a_far_narrow_column():
 def test_closer_look_leaves_columns_near_zero_alone():
     column = (np.random.default_rng(4).random(N) < 0.02).astype(float)
     bins = linear_bins(-4.0, 4.0, 64)
-    center, scale = closer_look(look([column / 0.3], bins, SIGMA), SIGMA, bins, np.zeros(1), np.array([0.3]), N)
+    center, scale, _ = closer_look(look([column / 0.3], bins, SIGMA), SIGMA, bins, np.zeros(1), np.array([0.3]), N)
     assert (center[0], scale[0]) == (0.0, 0.3)
 
 

@@ -382,3 +382,15 @@ def test_units_change_predictions_only_through_noise(estimator, move, epsilon):
     score = "decision_function" if estimator in CLASSIFIERS else "predict"
     difference = getattr(moved, score)(move(X)) - getattr(base, score)(X)
     assert np.sqrt(np.mean(difference**2)) < 0.15 * np.std(getattr(base, score)(X))
+
+
+def test_a_column_with_most_rows_at_one_value_keeps_its_width():
+    """Nine rows in ten at 1990: zooming in on them must not lose the others."""
+    rng = np.random.default_rng(0)
+    users = np.repeat(np.arange(2000), 10)
+    years = np.where(rng.random(len(users)) < 0.9, 1990, 1950 + rng.integers(0, 60, len(users)))
+    X = np.column_stack([years, rng.normal(size=len(users)), rng.normal(2005, 3, len(users))])
+    y = X[:, 1] + rng.logistic(size=len(users)) > 0
+    for seed in range(3):
+        scale = fit(LogisticRegression, X, y, users, epsilon=1.0, random_state=seed).release_.details["scale"]
+        assert np.all((scale / X.std(axis=0) > 0.25) & (scale / X.std(axis=0) < 8))

@@ -81,25 +81,32 @@ def _likeliest_size(counts: Floats, sigma: float, sizes: Floats, votes: float) -
     return float(middle[int(np.argmax(likelihood - np.abs(np.log2(middle))))])
 
 
+def far(center: Any, scale: Any) -> Any:
+    """Whether a column lies so far from zero that its location matters: by more than its scale."""
+    return np.abs(center) > scale
+
+
 def closer_look(
     counts: Floats, sigma: float, bins: Bins, center: Floats, scale: Floats, n_users: int
-) -> tuple[Floats, Floats]:
-    """Better location and scale from noisy histograms of (x − center)/scale, for features that lie far from zero.
+) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """Better location and scale from noisy histograms of (x − center)/scale, for features that lie far from zero; and
+    which of them show in one bin or two only, so that they may be narrower still.
 
-    A feature within two scales of zero needs no better location, and its scale may rest on rare values a histogram of
-    the bulk cannot see: it is left alone. Users whose votes stay hidden, by more than noise explains (two deviations),
+    A feature that is not ``far`` from zero needs no better location, and its scale may rest on rare values a histogram
+    of the bulk cannot see: it is left alone. Users whose votes stay hidden, by more than two deviations of the noise,
     count as one scale away.
     """
-    center, scale = center.copy(), scale.copy()
+    center, scale, narrow = center.copy(), scale.copy(), np.zeros(len(counts), dtype=bool)
     for i, row in enumerate(counts):
         seen = np.where(visible(row, sigma, len(counts)), np.maximum(row, 0.0), 0.0)
-        if abs(center[i]) > 2 * scale[i] and seen.any():
+        if far(center[i], scale[i]) and seen.any():
             hidden = max(1.0 - (float(seen.sum()) + 2 * sigma * math.sqrt(np.count_nonzero(seen))) / n_users, 0.0)
             move = float(seen @ bins.centers) / float(seen.sum())
             spread = float(seen @ (np.square(bins.centers - move) + np.square(bins.widths) / 12)) / float(seen.sum())
             center[i] += (1 - hidden) * move * scale[i]
             scale[i] *= math.sqrt((1 - hidden) * spread + hidden)
-    return center, scale
+            narrow[i] = np.count_nonzero(seen) <= 2
+    return center, scale, narrow
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,6 +30,7 @@ from userdp.algorithms.calibration import (
     clean,
     closer_look,
     denoise,
+    far,
     first_look,
     gradient_sizes,
     shrink,
@@ -64,7 +65,7 @@ MOMENT_ALIGNMENT = 0.5
 # Later caps as a share of the first at least. Where a class is rare, most users' pulls vanish as θ moves, and those of
 # the few, which all point the same way, grow: a histogram sees the many only.
 CAP_FLOOR = math.sqrt(0.5)
-ZOOMS = 5  # each narrows a column by a factor of up to 28
+ZOOMS = 6  # each narrows a column by a factor of up to 28
 ZOOM = linear_bins(-4.0, 4.0, 64)
 LARGEST_ZOOM = 0.06  # share of the budget for zooms
 ZOOM_PRICE = 0.4  # of a zoom, over the first look: all users are in a few bins of it, which takes less to see
@@ -295,20 +296,30 @@ class Descent:
         return centers, scales
 
     def _zoom(self, center: Floats, scale: Floats, columns: Columns) -> None:
-        """Look closer at columns far from zero, as often as that finds them much narrower; every column costs alike."""
+        """Look closer at columns far from zero, as long as they show in a bin or two; every column costs alike.
+
+        A column that never shows its width has most of its rows at one value. The others matter then: it keeps the
+        scale of its first zoom.
+        """
         plan, left = self.plan, self.plan.units - self.plan.look
-        far = np.flatnonzero(np.abs(center) > 2 * scale)
-        for i in range(ZOOMS):
-            share = ZOOM_PRICE * plan.look * len(far) / len(center)
-            if not len(far) or share > left:
-                return
-            gdp, label = self._gdp(share), f"units {i + 2}"
+        narrow, first = np.flatnonzero(far(center, scale)), scale.copy()
+        zooms = 0
+        while zooms < ZOOMS and len(narrow):
+            share = ZOOM_PRICE * plan.look * len(narrow) / len(center)
+            if share > left:
+                break
+            zooms, left, gdp = zooms + 1, left - share, self._gdp(share)
+            label = f"units {zooms + 1}"
             counts, sigma = row_histograms(
-                self.engine, center, scale, ZOOM, gdp, self.adjacency, self.channel, label, columns, far
+                self.engine, center, scale, ZOOM, gdp, self.adjacency, self.channel, label, columns, narrow
             )
-            before, left = scale[far], left - share
-            center[far], scale[far] = closer_look(counts, sigma, ZOOM, center[far], scale[far], plan.n_users)
-            far = far[scale[far] < before / 2]
+            found = closer_look(counts, sigma, ZOOM, center[narrow], scale[narrow], plan.n_users)
+            center[narrow], scale[narrow] = found[:2]
+            if zooms == 1:
+                first[narrow] = scale[narrow]
+            narrow = narrow[found[2]]
+        if zooms > 2:
+            scale[narrow] = first[narrow]
 
     def typical_rows(self) -> float:
         """A private mean number of rows a user."""
