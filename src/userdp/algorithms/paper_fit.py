@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from userdp.accounting import sum_sensitivity
-from userdp.algorithms.default import DefaultPlan, Path, Task, size_bins
+from userdp.algorithms.default import DefaultPlan, Task, size_bins
 from userdp.algorithms.output_perturbation import plan_output_perturbation
+from userdp.algorithms.path import Path
 from userdp.algorithms.phased import plan_phased_erm, plan_phased_sco
 from userdp.algorithms.plan import Plan, PublicNumbers
 from userdp.algorithms.problem import Problem
