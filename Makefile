@@ -29,7 +29,7 @@ bench-env: $(READY)
 	$(BIN)/python benchmarks/speed_rivals.py
 
 docs: $(READY)
-	$(BIN)/pytest docs README.md --doctest-glob='*.md'
+	$(BIN)/pytest docs README.md
 
 # Writes the versions of the current environment, names and versions only.
 lock: $(READY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -231,3 +232,24 @@ def test_starts_and_stops_its_own_cluster(monkeypatch: pytest.MonkeyPatch) -> No
         assert len(engine.client.scheduler_info(n_workers=-1)["workers"]) == 2
         assert np.allclose(sums(engine), sums(LocalEngine(data)))
     assert engine.client.status == "closed"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (np.array([16777217.0, 5.0]), np.array([16777217.0, 5.0], dtype=np.float32)),
+        (np.array([1, 2], dtype=object), np.array([1.0, 2.0], dtype=object)),
+        (np.array(["1", "2"], dtype=object), np.array(["1.0", "2.0"], dtype=object)),
+    ],
+    ids=["short and long floats", "objects", "text"],
+)
+def test_ids_that_could_split_a_user_are_refused(client: Client, first: np.ndarray, second: np.ndarray) -> None:
+    parts = [frame(2, i).assign(who=ids) for i, ids in enumerate((first, second))]
+    made = [dask.delayed(lambda part=part: part)() for part in parts]
+    table = dd.from_delayed(made, meta=parts[0].iloc[:0], verify_meta=False)
+    with pytest.raises(DataError, match="taken for two"):
+        DaskEngine.from_dataframe(table, user="who", client=client)
+    mixed = frame(4, 2).assign(who=np.concatenate([first.astype(object), second.astype(object)]))
+    if first.dtype == object:
+        with pytest.raises(DataError, match="taken for two"):
+            DaskEngine.from_dataframe(dd.from_pandas(mixed, 1), user="who", client=client)

@@ -14,8 +14,8 @@ from userdp.data.blocks import UserBlock
 from userdp.losses.base import Floats, UserModel
 from userdp.mechanisms.histogram import Bins, magnitude_bins
 
-# An octave a bin, from 10^-9 to 10^9 units.
-FIRST_LOOK = magnitude_bins(2.0**-30, 2.0**30, 2.0)
+# An octave a bin, from 10^-9 to 10^15 units.
+FIRST_LOOK = magnitude_bins(2.0**-30, 2.0**50, 2.0)
 
 
 def gradient_sizes(block: UserBlock, model: UserModel, theta: Floats) -> Floats:
@@ -123,7 +123,9 @@ class Geometry:
     def of(cls, curvature: Floats) -> Geometry:
         """Coordinates for a positive definite matrix."""
         values, vectors = np.linalg.eigh(0.5 * (curvature + curvature.T))
-        return cls(np.maximum(values, 1e-12 * values[-1]), vectors)
+        # Their signs are anybody's choice, and rounding would choose: the largest entry of each is made positive.
+        largest = vectors[np.argmax(np.abs(vectors), axis=0), np.arange(len(values))]
+        return cls(np.maximum(values, 1e-12 * values[-1]), vectors * np.where(largest < 0, -1.0, 1.0))
 
     @property
     def matrix(self) -> Floats:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from userdp.accounting import Adjacency, Budget
-from userdp.accounting.budget import GRID_PRICE, GRID_SHARE
+from userdp.accounting.budget import GRID_PRICE, GRID_SHARE, SMALLEST_GDP
 from userdp.algorithms.calibration import (
     FIRST_LOOK,
     Geometry,
@@ -201,9 +201,7 @@ class DefaultPlan:
         if self.look:
             lines.append(f"{100 * self.look:5.1f} %  units of every column, from histograms with one vote a user")
             zooms = 100 * (self.units - self.look)
-            lines.append(
-                f"{zooms:5.1f} %  at most, further ones of columns far from zero; phases get what is left of it"
-            )
+            lines.append(f"{zooms:5.1f} %  at most, further ones of columns far from zero")
         if self.rows:
             lines.append(f"{100 * self.rows * self.cap:5.1f} %  typical number of rows of a user")
         if self.moments:
@@ -213,7 +211,8 @@ class DefaultPlan:
             lines.append(f"{100 * self.cap * len(self.caps):5.1f} %  cap on a user's pull, {len(self.caps)} times")
         if self.verdict:
             lines.append(f"{100 * self.verdict:5.1f} %  whether the model is worse than the start, which then stands")
-        lines.append(f"{100 * self.phase_share:5.1f} %  {self.phases} phases of capped, noisy mean gradients")
+        left = ", and what is left of the units" if self.look else ""
+        lines.append(f"{100 * self.phase_share:5.1f} %  {self.phases} phases of capped, noisy mean gradients{left}")
         return "\n".join(lines)
 
 
@@ -303,7 +302,7 @@ class Descent:
         zooms = 0
         while zooms < ZOOMS and len(narrow):
             share = ZOOM_PRICE * plan.look * len(narrow) / len(center)
-            if share > left:
+            if share > left or self._gdp(share) < SMALLEST_GDP:
                 break
             zooms, left, gdp = zooms + 1, left - share, self._gdp(share)
             label = f"units {zooms + 1}"

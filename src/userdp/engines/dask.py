@@ -34,6 +34,7 @@ from userdp.engines.partitions import (
     empty_frame,
     grouped,
     id_kind,
+    one_kind,
     pieces,
     prepare,
     read,
@@ -194,15 +195,10 @@ class DaskEngine:
                 [dask.delayed(prepare)(part, number, columns, dtype) for number, part in enumerate(parts)]
             )
             kinds = _gathered(connected, id_kind, _futures(prepared), "reading", show)
-            known = sorted({kind for kind in kinds if kind})
-            if len(known) > 1:
-                raise DataError(
-                    f"column {columns.user!r} is {known[0]} in one partition and {known[1]} in another: a user could "
-                    "be taken for two; give all partitions the same type"
-                )
-            if not known:
+            kind = one_kind(kinds, columns.user)
+            if not kind:
                 return []
-            empty = empty_frame(known[0])
+            empty = empty_frame(kind)
             alike = [dask.delayed(typed)(part, empty) for part in prepared]
             frame = dask.dataframe.from_delayed(alike, meta=empty, verify_meta=False)
             shuffled = frame.shuffle("_hash", npartitions=count, shuffle_method="p2p")

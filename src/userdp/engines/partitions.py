@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet
 from numpy.typing import NDArray
 
@@ -65,7 +66,7 @@ def prepare(part: pd.DataFrame, number: int, columns: Columns, dtype: np.dtype[A
             )
     if not len(part):
         return pa.table({})
-    ids = _ids(part[columns.user], columns.user, number)
+    ids, kind = _ids(part[columns.user], columns.user, number)
     hashed = pd.util.hash_array(ids.to_numpy(zero_copy_only=False), categorize=False)
     place = np.int64(number) * 2**40 + np.arange(len(part))
     table = {"_hash": hashed.view(np.int64), "_place": place, "_user": ids}
@@ -76,7 +77,7 @@ def prepare(part: pd.DataFrame, number: int, columns: Columns, dtype: np.dtype[A
     for i, name in enumerate(columns.features):
         matrix[:, i] = _numbers(part, name, number, dtype)
     table["_features"] = _packed(matrix)
-    return pa.table(table)
+    return pa.table(table).replace_schema_metadata({"ids": kind, "spelling": _spelling(ids)})
 
 
 def _packed(matrix: NDArray[Any]) -> pa.Array:
@@ -95,8 +96,19 @@ def _unpacked(column: Any, dtype: np.dtype[Any], width: int) -> NDArray[Any]:
     return np.frombuffer(content, np.uint8)[first : first + size].view(dtype).reshape(-1, width)
 
 
-def _ids(values: pd.Series, name: str, number: int) -> pa.Array:
-    """User ids as one of four types, equal ids as equal bits."""
+def _spelling(ids: pa.Array) -> str:
+    """How text ids write numbers: "1", "1.0", both or neither. Mixed columns become text that way, 1 and 1.0 apart."""
+    if not _is_text(ids.type):
+        return ""
+    forms = {"1": r"^-?[0-9]+$", "1.0": r"^-?[0-9]+\.0*$"}
+    return " ".join(form for form, pattern in forms.items() if pc.any(pc.match_substring_regex(ids, pattern)).as_py())
+
+
+def _ids(values: pd.Series, name: str, number: int) -> tuple[pa.Array, str]:
+    """User ids as one of four types, equal ids as equal bits; and a name of the type that ids must share.
+
+    Whole numbers of all sizes are one type. Floats are not: a short one may stand for several long ones.
+    """
     try:
         ids = pa.array(values, from_pandas=True)
     except (pa.ArrowException, OverflowError) as error:
@@ -106,6 +118,7 @@ def _ids(values: pd.Series, name: str, number: int) -> pa.Array:
         ids = ids.combine_chunks()
     if pa.types.is_dictionary(ids.type):
         ids = ids.dictionary_decode()
+    kind = str(ids.type)
     if pa.types.is_floating(ids.type):
         floats = ids.to_numpy(zero_copy_only=False).astype(np.float64) + 0.0  # −0 is 0
         ids = pa.array(floats, from_pandas=True)
@@ -121,7 +134,7 @@ def _ids(values: pd.Series, name: str, number: int) -> pa.Array:
         raise DataError(
             f"groups has {ids.null_count} missing user ids in column {name!r} of partition {number}: drop those rows"
         )
-    return ids
+    return ids, kind if pa.types.is_floating(ids.type) else str(ids.type)
 
 
 def _numbers(part: pd.DataFrame, name: str, number: int, dtype: Any) -> Any:
@@ -139,15 +152,39 @@ def _numbers(part: pd.DataFrame, name: str, number: int, dtype: Any) -> Any:
     return values
 
 
-def id_kind(part: pa.Table) -> str:
-    """Type of the user ids, nothing where there are none."""
-    return str(part.schema.field("_user").type) if part.num_rows else ""
+def id_kind(part: pa.Table) -> tuple[str, str]:
+    """Type of the user ids and how they write numbers, nothing where there are none."""
+    if not part.num_rows:
+        return "", ""
+    found = part.schema.metadata
+    return found[b"ids"].decode(), found[b"spelling"].decode()
+
+
+def one_kind(kinds: list[tuple[str, str]], name: str) -> str:
+    """The type of all partitions' user ids, nothing if there are no ids; refuses what could take a user for two."""
+    known = sorted({kind for kind, _ in kinds if kind})
+    if len(known) > 1:
+        raise DataError(
+            f"column {name!r} is {known[0]} in one partition and {known[1]} in another: a user could be taken for two; "
+            "give all partitions the same type"
+        )
+    if len({form for _, spelling in kinds for form in spelling.split()}) > 1:
+        raise DataError(
+            f"column {name!r} has text ids like '1' and like '1.0': a user could be taken for two; write numbers "
+            "one way"
+        )
+    return known[0] if known else ""
 
 
 def empty_frame(ids: str) -> pd.DataFrame:
     """A table without rows, with the types every partition has."""
     frame = {"_hash": np.empty(0, np.int64), "_place": np.empty(0, np.int64)}
-    users = pd.Series([], dtype=pd.ArrowDtype(pa.large_string()) if ids == "large_string" else np.dtype(ids))
+    users = pd.Series(
+        [],
+        dtype=pd.ArrowDtype(pa.large_string())
+        if ids == "large_string"
+        else np.dtype(ids if ids in ("int64", "uint64") else "float64"),
+    )
     rows = pd.Series([], dtype=pd.ArrowDtype(pa.large_binary()))
     return pd.DataFrame(frame | {"_user": users, "_target": np.empty(0), "_features": rows})
 

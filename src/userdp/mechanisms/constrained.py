@@ -24,6 +24,8 @@ from userdp.solvers.newton import Solution
 from userdp.solvers.sets import Ball, ConvexSet
 
 _EPS = float(np.finfo(np.float64).eps)
+# A ball farther from zero than so many radii: its points are too coarse for users' points to be held in it.
+FARTHEST_BALL = 1e4
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +92,8 @@ def plan_on_set(
     else:
         planned = certified(model, center_norm, min(2 * domain.diameter, 4 * (cap + pull) / regularization))
     users = users_ball(domain, lipschitz, cap, pull, regularization)
+    if users is not None and users.reach > FARTHEST_BALL * users.radius:
+        users = None
     if users is not None:
         scaled = Declared(max(lipschitz, cap)) if isinstance(model, LinearPart) else model
         place = float(np.linalg.norm(users.center)), users.diameter

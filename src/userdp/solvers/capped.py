@@ -150,7 +150,7 @@ def _held(gradients: Floats, errors: Floats, theta: Floats, cap: Cap) -> tuple[N
     Also the smallest ν ≥ 0 with ‖∇h_k(θ) + νθ‖ ≤ γ: what more the ball can push serves all users alike.
     """
     reach = float(np.linalg.norm(theta))
-    if reach < cap.radius * (1 - 64 * _EPS):
+    if reach < cap.radius * (1 - 1e-9):
         return np.zeros(len(gradients), dtype=bool), np.zeros(len(gradients))
     outward = -(gradients @ theta) / reach
     sideways = np.linalg.norm(gradients + outward[:, None] * (theta / reach), axis=1)
@@ -332,7 +332,9 @@ def _certify(
     lengths, reach = np.maximum(np.linalg.norm(gaps, axis=1), _TINY), np.linalg.norm(points, axis=1)
     gradients = problems.gradients(points)
     rounding = problems.gradient_error(points)
-    wanted = np.maximum(cap.force * (1 - 16 * _EPS) - 2 * rounding, 0.5 * cap.force)
+    # Room for the rounding of the gradient and, where the ball binds, of νu, which is no longer than both together.
+    bound = np.where(multipliers > 0, 32 * _EPS * (np.linalg.norm(gradients, axis=1) + cap.force), 0.0)
+    wanted = np.maximum(cap.force * (1 - 16 * _EPS) - 2 * rounding - bound, 0.5 * cap.force)
     multipliers = _best_multipliers(gradients, points, gaps, multipliers, wanted)
     forces = gradients + multipliers[:, None] * points
     error = rounding + 8 * _EPS * multipliers * reach

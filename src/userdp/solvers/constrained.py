@@ -94,7 +94,7 @@ class SetObjective:
         if self.users is None:
             return self.origin, Cap(self.cap, min(self.reach, 2 * self.domain.diameter)), False
         # No point of the domain is outside, whatever the rounding.
-        return self.users.center, Cap(self.cap, self.users.radius * (1 + 16 * _EPS)), True
+        return self.users.center, Cap(self.cap, self.users.radius + 16 * _EPS * self.users.reach), True
 
     @cached_property
     def _constant(self) -> Sums:
