@@ -9,10 +9,13 @@ from userdp.algorithms import output_perturbation
 from userdp.algorithms.problem import Problem
 from userdp.data import UserDataset
 from userdp.engines import LocalEngine
-from userdp.losses import Absolute, FeatureMap, LinearModel
+from userdp.losses import Absolute, FeatureMap, LinearModel, Logistic
 from userdp.losses.hinge import Hinge
+from userdp.mechanisms.constrained import plan_on_set
 from userdp.solvers import CappedObjective, minimize
 from userdp.solvers.capped import _capped_hessian
+from userdp.solvers.constrained import SetObjective, minimize_on_set
+from userdp.solvers.sets import Ball
 
 
 @pytest.mark.parametrize("first", [0.0, 1.0])
@@ -51,3 +54,46 @@ def test_the_curvature_of_a_flat_user_at_theta_is_finite(distance):
     curvature = _capped_hessian(Flat(), np.full((1, 12), distance), np.zeros(1), np.zeros(12), 12.0)
     assert np.isfinite(curvature).all()
     assert np.abs(curvature).max() <= 1e-3
+
+
+def on_a_ball(X, y, radius, center, cap, strength, lipschitz):
+    """Solve as planned; at most 300 steps."""
+    engine, model = (
+        LocalEngine(UserDataset.from_arrays(X, y, np.arange(len(y)) // 3)),
+        LinearModel(Logistic(), FeatureMap.identity(X.shape[1], bound=10 * lipschitz)),
+    )
+    users, ball = len(y) // 3, Ball(center, radius)
+    plan = plan_on_set(
+        model,
+        users,
+        "replace",
+        cap=cap,
+        regularization=strength,
+        gdp=1.0,
+        center=center,
+        domain=ball,
+        rounding=engine.rounding,
+        lipschitz=lipschitz,
+    )
+    objective = SetObjective(engine, model, cap, strength, center, users, ball, None, plan.users, lipschitz)
+    steps: list[float] = []
+
+    def count(gap):
+        steps.append(gap)
+        assert len(steps) < 300, "the certificate is never reached"
+
+    return minimize_on_set(objective, plan.distance, on_step=count).distance <= plan.distance
+
+
+def test_a_cap_far_below_the_pull_on_a_small_ball():
+    X = np.array([[0.241961199], [0.182859174], [0.173102166], [0.20438771], [0.195949039], [0.139630874]])
+    y = np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0])
+    assert on_a_ball(X, y, 0.001453517753233873, np.zeros(1), 0.0001103417193744047, 96.46207, 0.181544637754101)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_ball_far_from_zero(seed):
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(24, 2)) * 0.2 + [1.0, 0.0], rng.integers(0, 2, 24).astype(float)
+    center = 1e3 * rng.normal(size=2)
+    assert on_a_ball(X, y, 1.0, center, 0.1, 0.05, 1.0)

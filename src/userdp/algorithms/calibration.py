@@ -65,7 +65,7 @@ def first_look(counts: Floats, sigma: float, bins: Bins, n_users: int) -> tuple[
             square = float(votes @ sizes[seen] ** 2) / total
             mean = float((above - below)[seen] @ sizes[seen]) / total
             scale[i] = math.sqrt(square)
-            if abs(mean) > 0.8 * scale[i]:
+            if abs(mean) > 0.6 * scale[i]:
                 within = float(votes @ width[seen] ** 2) / 12 / max(float(votes.sum()), 1.0)
                 center[i], scale[i] = mean, math.sqrt(max(square - mean**2, 0.0) + within)
         elif n_users - zeros > n_users / 2:
@@ -90,7 +90,7 @@ def closer_look(
     counts: Floats, sigma: float, bins: Bins, center: Floats, scale: Floats, n_users: int
 ) -> tuple[Floats, Floats, NDArray[np.bool_]]:
     """Better location and scale from noisy histograms of (x − center)/scale, for features that lie far from zero; and
-    which of them show in one bin or two only, so that they may be narrower still.
+    which of them lie in one bin or two, so that they may be narrower still.
 
     A feature that is not ``far`` from zero needs no better location, and its scale may rest on rare values a histogram
     of the bulk cannot see: it is left alone. Users whose votes stay hidden, by more than two deviations of the noise,
@@ -100,12 +100,13 @@ def closer_look(
     for i, row in enumerate(counts):
         seen = np.where(visible(row, sigma, len(counts)), np.maximum(row, 0.0), 0.0)
         if far(center[i], scale[i]) and seen.any():
-            hidden = max(1.0 - (float(seen.sum()) + 2 * sigma * math.sqrt(np.count_nonzero(seen))) / n_users, 0.0)
+            found, noise = float(seen.sum()), sigma * math.sqrt(np.count_nonzero(seen))
+            hidden = max(1.0 - (found + 2 * noise) / n_users, 0.0)
             move = float(seen @ bins.centers) / float(seen.sum())
             spread = float(seen @ (np.square(bins.centers - move) + np.square(bins.widths) / 12)) / float(seen.sum())
             center[i] += (1 - hidden) * move * scale[i]
             scale[i] *= math.sqrt((1 - hidden) * spread + hidden)
-            narrow[i] = np.count_nonzero(seen) <= 2
+            narrow[i] = np.count_nonzero(seen) <= 2 and found + 4 * noise > n_users
     return center, scale, narrow
 
 

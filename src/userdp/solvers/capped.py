@@ -332,9 +332,9 @@ def _certify(
     lengths, reach = np.maximum(np.linalg.norm(gaps, axis=1), _TINY), np.linalg.norm(points, axis=1)
     gradients = problems.gradients(points)
     rounding = problems.gradient_error(points)
-    # Room for the rounding of the gradient and, where the ball binds, of νu, which is no longer than both together.
-    bound = np.where(multipliers > 0, 32 * _EPS * (np.linalg.norm(gradients, axis=1) + cap.force), 0.0)
-    wanted = np.maximum(cap.force * (1 - 16 * _EPS) - 2 * rounding - bound, 0.5 * cap.force)
+    # Room for the rounding of the gradient and, where the ball binds, of νu.
+    room = 2 * rounding + 12 * _EPS * multipliers * reach
+    wanted = np.maximum(cap.force * (1 - 16 * _EPS) - room, 0.5 * cap.force)
     multipliers = _best_multipliers(gradients, points, gaps, multipliers, wanted)
     forces = gradients + multipliers[:, None] * points
     error = rounding + 8 * _EPS * multipliers * reach
