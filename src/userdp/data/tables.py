@@ -139,7 +139,7 @@ def _numeric(array: NDArray[Any], name: str) -> NDArray[Any]:
 def _check_finite(matrix: Rows, names: tuple[str, ...]) -> None:
     # A sum is finite unless a value is not (or the values overflow it): one cheap pass for the usual case.
     with np.errstate(all="ignore"):
-        if np.isfinite(matrix.sum(dtype=np.float64)):
+        if np.isfinite(matrix.sum()):
             return
     bad = [int(np.count_nonzero(~np.isfinite(matrix[:, j]))) for j in range(matrix.shape[1])]
     wrong = [f"{name!r} ({count})" for name, count in zip(names, bad) if count]

@@ -55,7 +55,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         missing = int(sum(1 for label in labels if label is None or label != label)) if labels.dtype.kind in "Of" else 0
         if missing:
             raise DataError(f"y has {missing} missing labels: drop those rows")
-        check_classification_targets(labels)
+        whole = labels.dtype.kind in "iub"  # fractions need not be looked for
+        if not whole:
+            check_classification_targets(labels)
         if (declared := self._declared()) is not None:
             known = {label: code for code, label in enumerate(declared.tolist())}
             numbers = np.array([known.get(label, -1) for label in labels.tolist()], dtype=np.float64)
@@ -67,7 +69,10 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         if len(classes) < 2:
             found = f"1 class: {classes[0]}" if len(classes) else "none: there are 0 rows"
             raise DataError(f"y must have at least 2 classes, got {found}")
-        return classes, np.searchsorted(classes, labels).astype(np.float64)
+        if whole and len(classes) > 2:
+            check_classification_targets(labels)  # warns of very many
+        numbers = labels == classes[1] if len(classes) == 2 else np.searchsorted(classes, labels)
+        return classes, numbers.astype(np.float64)
 
     @contextmanager
     def _classified(self, X: Any, y: Any, groups: Any) -> Iterator[tuple[Data, NDArray[Any], Floats | None]]:

@@ -265,7 +265,8 @@ def _transform(features: Rows, center: Floats, inverse: Floats, bound: float, ou
     n_features = features.shape[1]
     for j in range(features.shape[0]):
         for i in range(n_features):
-            out[j, i] = min(max((features[j, i] - center[i]) * inverse[i], -bound), bound)
+            value = (features[j, i] - center[i]) * inverse[i]  # min and max take longer to compile
+            out[j, i] = -bound if value < -bound else bound if value > bound else value
         for i in range(n_features, out.shape[1]):
             out[j, i] = 1.0
 
@@ -280,7 +281,8 @@ def _predict(features: Rows, center: Floats, inverse: Floats, bound: float, weig
     for j in range(features.shape[0]):
         total = 0.0
         for i in range(n_features):
-            total += weights[i] * min(max((features[j, i] - center[i]) * inverse[i], -bound), bound)
+            value = (features[j, i] - center[i]) * inverse[i]
+            total += weights[i] * (-bound if value < -bound else bound if value > bound else value)
         out[j] = total + constant
 
 

@@ -101,10 +101,13 @@ def _clipped_outer(
     """Sizes of the users' moments, and their clipped sum, right up to the diagonal; ``own`` and tiles are scratch."""
     dimension, summed = rows.shape[1], len(out) > 0
     height, wide = own.shape
-    held = np.int64(0)  # rows in the tile that wait to be added to the sum
-    for k in range(len(offsets) - 1):
-        first, last = offsets[k], offsets[k + 1]
+    users, held = len(offsets) - 1, np.int64(0)  # rows in the tile that wait to be added to the sum
+    for k in range(users + 1):
+        first, last = offsets[k], offsets[min(k + 1, users)]
         count = last - first
+        if held and (k == users or count > _FEW or held + count > _TILE):
+            _add_outer(tile, scaled, held, dimension, out)
+            held = np.int64(0)
         if 0 < count <= _FEW:  # ‖Σ_j a_j x_j x_jᵀ‖² = Σ_jl a_j a_l ⟨x_j, x_l⟩²: no matrix is needed
             size = 0.0
             for j in range(first, last):
@@ -119,15 +122,9 @@ def _clipped_outer(
             if summed and norms[k] < math.inf:
                 shrink = min(1.0, cap / max(norms[k], 1e-300))
                 for j in range(first, last):
-                    if held == _TILE:
-                        _add_outer(tile, scaled, held, dimension, out)
-                        held = np.int64(0)
                     _hold(rows, j, shrink * (weights[j] / count), tile, scaled, held)
                     held += 1
         elif count > 0:
-            if held:
-                _add_outer(tile, scaled, held, dimension, out)
-                held = np.int64(0)
             for i in range(height):
                 for h in range(0, i - i % _HEIGHT + _HEIGHT, 2 * WIDTH):
                     store(own, i * wide + h, spread(0.0))
@@ -153,8 +150,6 @@ def _clipped_outer(
                 for i in range(dimension):
                     for at in range(i * wide, i * wide + i + 1, WIDTH):
                         store(out, at, plus_product(load(out, at), shrink, load(own, at)))
-    if held:
-        _add_outer(tile, scaled, held, dimension, out)
 
 
 @njit(nogil=True)  # type: ignore[untyped-decorator]
