@@ -265,8 +265,7 @@ def _transform(features: Rows, center: Floats, inverse: Floats, bound: float, ou
     n_features = features.shape[1]
     for j in range(features.shape[0]):
         for i in range(n_features):
-            value = (features[j, i] - center[i]) * inverse[i]  # min and max take longer to compile
-            out[j, i] = -bound if value < -bound else bound if value > bound else value
+            out[j, i] = min(max((features[j, i] - center[i]) * inverse[i], -bound), bound)
         for i in range(n_features, out.shape[1]):
             out[j, i] = 1.0
 
@@ -281,8 +280,7 @@ def _predict(features: Rows, center: Floats, inverse: Floats, bound: float, weig
     for j in range(features.shape[0]):
         total = 0.0
         for i in range(n_features):
-            value = (features[j, i] - center[i]) * inverse[i]
-            total += weights[i] * (-bound if value < -bound else bound if value > bound else value)
+            total += weights[i] * min(max((features[j, i] - center[i]) * inverse[i], -bound), bound)
         out[j] = total + constant
 
 
