@@ -1,8 +1,8 @@
 """Gradients of linear models in one reading of the rows, for losses whose slope is one of three formulas.
 
-A few rows at a time, whoever they belong to, are mapped and predicted, then added up while they are in the processor's
-first cache. A row's slope is a function of that row, and a user's sum runs over its rows in order: neither depends on
-where the tiles begin.
+A tile of rows, whoever they belong to, is mapped and predicted, then added up while it is in the processor's first
+cache. A row's slope is a function of that row, and a user's sum runs over its rows in order: neither depends on where
+the tiles begin.
 """
 
 from __future__ import annotations
@@ -40,6 +40,11 @@ from userdp.losses.vectors import (
 LOGISTIC, RESIDUAL, MARGIN = 0, 1, 2
 # Sums are taken over so many columns at a time: that hides how long an addition takes.
 _COLUMNS = 4 * WIDTH
+# Rows of at most so many bytes are mapped in pairs, which reads what is the same for both once. Longer ones are not:
+# memory is fetched ahead of the loop only where it is read from one end to the other.
+_SHORT = 224
+# Numbers and rows in a tile of short rows: many slopes hide how long each takes; more would not stay in the cache.
+_TILE, _HEIGHT = 1 << 10, 4 * WIDTH
 _LARGEST = 1e200  # differences are clamped here at least: their sums do not overflow
 
 
@@ -95,9 +100,12 @@ def mean_gradients(
     users, dimension, wide = len(offsets) - 1, len(weights), len(shift.center)
     # Whole vectors are written: behind a user's sums there are those of users to come, zeros as yet.
     out = np.zeros(users * dimension + _COLUMNS)
-    scratch = aligned(WIDTH + 3, wide)  # eight rows; wide is 32 at least, so two more hold 64 numbers, one 8
+    features = np.ascontiguousarray(features)
+    short = features.itemsize * features.shape[1] <= _SHORT
+    height = min(max(_TILE // (wide * WIDTH), 1) * WIDTH, _HEIGHT) if short else WIDTH
+    scratch = aligned(height, wide), aligned(height, WIDTH), aligned(height)
     _add_gradients(
-        np.ascontiguousarray(features),
+        features,
         *shift,
         padded(weights, wide),
         target,
@@ -105,7 +113,8 @@ def mean_gradients(
         offsets,
         dimension,
         *slope,
-        scratch,
+        short,
+        *scratch,
         out,
     )
     return out[: users * dimension].reshape(users, dimension)
@@ -127,27 +136,45 @@ def _add_gradients(
     lower: float,
     upper: float,
     width: float,
+    short: bool,
     rows: Floats,
+    partial: Floats,
+    slopes: Floats,
     out: Floats,
 ) -> None:
+    """``rows``, ``partial`` (a row's sums over every eighth column) and ``slopes`` are scratch for a tile."""
     n_features, end = features.shape[1], offsets[len(offsets) - 1]
-    wide = rows.shape[1]
-    partial, slopes = WIDTH * wide, (WIDTH + 2) * wide  # held behind the rows: their sums of eight columns, slopes
+    height, wide = rows.shape
     whole = n_features - n_features % WIDTH
     rest = n_features - whole
     k = 0
-    for start in range(offsets[0], end, WIDTH):
-        count = min(WIDTH, end - start)
-        for j in range(count):
-            at, to, sums = (start + j) * n_features, j * wide, spread(0.0)
-            for i in range(0, whole, WIDTH):
-                sums = _map(load(features, at + i), i, center, limit, weights, rows, to, sums)
-            if whole < dimension:
-                sums = _map(load_part(features, at + whole, rest), whole, center, limit, weights, rows, to, sums)
-            store(rows, partial + j * WIDTH, sums)
-        y = divided(minus(load_part(target, start, count), spread(middle)), spread(unit))
-        y = between(y, spread(-bound), spread(bound))
-        store(rows, slopes, _slopes(totals(rows, partial), y, kind, lower, upper, width))
+    for start in range(offsets[0], end, height):
+        count = min(height, end - start)
+        for j in range(0, count, 2 if short else 1):
+            p, to, a, b = (start + j) * n_features, j * wide, spread(0.0), spread(0.0)
+            if short:
+                q = min(start + j + 1, end - 1) * n_features  # behind the last row it comes once more, and is not used
+                for i in range(0, whole, WIDTH):
+                    middles, high, factors = load(center, i), load(limit, i), load(weights, i)
+                    a = _map(load(features, p + i), middles, high, factors, rows, to + i, a)
+                    b = _map(load(features, q + i), middles, high, factors, rows, to + wide + i, b)
+                if whole < dimension:
+                    middles, high, factors = load(center, whole), load(limit, whole), load(weights, whole)
+                    a = _map(load_part(features, p + whole, rest), middles, high, factors, rows, to + whole, a)
+                    b = _map(load_part(features, q + whole, rest), middles, high, factors, rows, to + wide + whole, b)
+                store(partial, (j + 1) * WIDTH, b)
+            else:
+                for i in range(0, whole, WIDTH):
+                    middles, high, factors = load(center, i), load(limit, i), load(weights, i)
+                    a = _map(load(features, p + i), middles, high, factors, rows, to + i, a)
+                if whole < dimension:
+                    middles, high, factors = load(center, whole), load(limit, whole), load(weights, whole)
+                    a = _map(load_part(features, p + whole, rest), middles, high, factors, rows, to + whole, a)
+            store(partial, j * WIDTH, a)
+        for j in range(0, count, WIDTH):
+            y = divided(minus(load_part(target, start + j, count - j), spread(middle)), spread(unit))
+            y = between(y, spread(-bound), spread(bound))
+            store(slopes, j, _slopes(totals(partial, j * WIDTH), y, kind, lower, upper, width))
         first = 0
         while first < count:  # one user after another
             while offsets[k + 1] <= start + first:
@@ -159,7 +186,7 @@ def _add_gradients(
                 a, b = load(out, at), load(out, at + WIDTH)
                 c, d = load(out, at + 2 * WIDTH), load(out, at + 3 * WIDTH)
                 for j in range(first, last):
-                    weight, of = spread_from(rows, slopes + j), j * wide + i
+                    weight, of = spread_from(slopes, j), j * wide + i
                     a = plus_product(a, weight, load(rows, of))
                     b = plus_product(b, weight, load(rows, of + WIDTH))
                     c = plus_product(c, weight, load(rows, of + 2 * WIDTH))
@@ -172,14 +199,11 @@ def _add_gradients(
 
 
 @njit(nogil=True)  # type: ignore[untyped-decorator]
-def _map(
-    values: Any, i: int, center: Floats, limit: Floats, weights: Floats, rows: Floats, to: int, predicted: Any
-) -> Any:
+def _map(values: Any, middles: Any, high: Any, factors: Any, rows: Floats, to: int, predicted: Any) -> Any:
     """Eight columns of a row, shifted and clamped, into the tile; their share of the prediction is added."""
-    high = load(limit, i)
-    mapped = between(minus(values, load(center, i)), minus(spread(0.0), high), high)
-    store(rows, to + i, mapped)
-    return plus_product(predicted, mapped, load(weights, i))
+    mapped = between(minus(values, middles), minus(spread(0.0), high), high)
+    store(rows, to, mapped)
+    return plus_product(predicted, mapped, factors)
 
 
 @njit(nogil=True)  # type: ignore[untyped-decorator]

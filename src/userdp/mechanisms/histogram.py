@@ -209,7 +209,7 @@ def _add_means_and_sizes(features: Rows, offsets: NDArray[np.int64], means: Floa
     for k in range(len(offsets) - 1):
         for j in range(offsets[k], offsets[k + 1]):
             for i in range(columns):
-                value = np.float64(features[j, i])  # min and max take longer to compile
+                value = float(features[j, i])  # min and max take longer to compile
                 value = -1e150 if value < -1e150 else 1e150 if value > 1e150 else value
                 means[k, i] += value
                 sizes[k, i] += value * value
