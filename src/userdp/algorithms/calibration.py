@@ -10,12 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import diags_array
 
+from userdp.algorithms.templates import Magnitudes, read_place
 from userdp.data.blocks import UserBlock
 from userdp.losses.base import Floats, UserModel
 from userdp.mechanisms.histogram import Bins, magnitude_bins
 
-# An octave a bin, from 10^-9 to 10^15 units.
-FIRST_LOOK = magnitude_bins(2.0**-30, 2.0**50, 2.0)
+# An octave a bin, from 10^-9 to 10^15 units; powers of two, what flags are made of, lie in the middle of theirs.
+FIRST_LOOK = magnitude_bins(2.0**-30.5, 2.0**49.5, 2.0)
+REACH = 5.0  # octaves around the size found in which single bins may add to it
+MOVE = 0.6  # a column is moved if its mean is so much of its root mean square
+WITHIN_OCTAVE = 0.2  # standard deviation of numbers inside an octave, over its middle
 
 
 def gradient_sizes(block: UserBlock, model: UserModel, theta: Floats) -> Floats:
@@ -29,85 +33,51 @@ def threshold(bins: int, histograms: int) -> float:
     return 0.5 + math.sqrt(2 * math.log(4 * bins * histograms))
 
 
-def visible(counts: Floats, sigma: float, histograms: int) -> NDArray[np.bool_]:
-    """The runs of bins that stand out of the noise.
-
-    A run of w = 1, 2, 4 or 8 bins is believed when its sum exceeds σ√w·(½ + √(2 ln N)), N being the number of runs in
-    all ``histograms``: the largest of N sums of pure noise is about σ√(2w ln N). Its ends are cut back to bins above
-    σ.
-    """
-    limit = sigma * threshold(len(counts), histograms)
-    believed = np.zeros(len(counts), dtype=bool)
-    for width in (1, 2, 4, 8):
-        doubtful = np.where(believed, 0.0, counts)  # a run must not live off a bin that stands out alone
-        for start in np.flatnonzero(np.convolve(doubtful, np.ones(width), "valid") > limit * math.sqrt(width)):
-            solid = start + np.flatnonzero(doubtful[start : start + width] > sigma)
-            believed[solid.min() : solid.max() + 1] = True
-    return believed
-
-
 def first_look(counts: Floats, sigma: float, bins: Bins, n_users: int) -> tuple[Floats, Floats]:
     """Location and scale of every column from noisy ``magnitude_histograms``, (columns, 3, bins).
 
-    A column whose users lie on one side of zero is moved there; the others keep 0, which the curvature takes care of.
-    Where only zeros stand out the column is rare: ones are assumed, in half as many rows as could hide in the noise.
-    Where zeros are few, the likeliest magnitude is taken.
+    Templates are fitted to the counts (``algorithms.templates``); bins that clearly differ from what those expect, within
+    a few octaves of the size found, are added. A column whose users lie on one side of zero is moved there; the others
+    keep 0, which the curvature takes care of.
     """
-    center, scale = np.zeros(len(counts)), np.full(len(counts), math.sqrt(min(2.0 * sigma / n_users, 1.0)))
-    sizes, width, spread = bins.centers[1:], bins.widths[1:], sigma * math.sqrt(3)
-    for i, column in enumerate(counts):
-        zeros, (below, around, above) = float(column[:, 0].sum()), column[:, 1:]
-        everywhere = below + around + above
-        seen = visible(everywhere, spread, len(counts))
-        if seen.any():
-            votes = np.maximum(everywhere[seen], 0.0)
-            total = max(float(votes.sum()) + max(zeros - spread, 0.0), 1.0)
-            square = float(votes @ sizes[seen] ** 2) / total
-            mean = float((above - below)[seen] @ sizes[seen]) / total
-            scale[i] = math.sqrt(square)
-            if abs(mean) > 0.6 * scale[i]:
-                within = float(votes @ width[seen] ** 2) / 12 / max(float(votes.sum()), 1.0)
-                center[i], scale[i] = mean, math.sqrt(max(square - mean**2, 0.0) + within)
-        elif n_users - zeros > n_users / 2:
-            scale[i] = _likeliest_size(everywhere, spread, sizes, n_users - zeros)
-    return center, scale
-
-
-def _likeliest_size(counts: Floats, sigma: float, sizes: Floats, votes: float) -> float:
-    """Middle of the two bins most likely to hold ``votes``, a priori e times less likely for every octave from 1."""
-    each = votes / 2
-    likelihood = (each * (counts[1:] + counts[:-1]) - each**2) / sigma**2
-    middle = np.sqrt(sizes[1:] * sizes[:-1])
-    return float(middle[int(np.argmax(likelihood - np.abs(np.log2(middle))))])
+    size, mean, expected = Magnitudes.over(tuple(bins.centers.tolist())).read(counts, sigma, n_users)
+    octaves = np.log2(np.maximum(bins.centers, 2.0**-99)) - np.log2(size)[:, None]
+    rest = counts - expected
+    rest[np.abs(rest) < sigma * threshold(3 * len(bins.centers), len(counts))] = 0.0
+    rest *= (np.abs(octaves) < REACH)[:, None] / n_users
+    square = size**2 + rest.sum(axis=1) @ bins.centers**2
+    believed = square > 0.25 * size**2
+    square = np.where(believed, square, size**2)
+    mean = np.where(believed, mean + (rest[:, 2] - rest[:, 0]) @ bins.centers, mean)
+    moved = np.abs(mean) > MOVE * np.sqrt(square)
+    around = np.maximum(square - mean**2, 0.0) + (WITHIN_OCTAVE * size) ** 2
+    return np.where(moved, mean, 0.0), np.sqrt(np.where(moved, around, square))
 
 
 def far(center: Any, scale: Any) -> Any:
-    """Whether a column lies so far from zero that its location matters: by more than its scale."""
-    return np.abs(center) > scale
+    """Whether a column lies so far from zero that a closer look pays: farther than a flag that nine in ten rows have."""
+    return np.abs(center) > 3 * scale
 
 
 def closer_look(
     counts: Floats, sigma: float, bins: Bins, center: Floats, scale: Floats, n_users: int
 ) -> tuple[Floats, Floats, NDArray[np.bool_]]:
     """Better location and scale from noisy histograms of (x − center)/scale, for features that lie far from zero; and
-    which of them lie in one bin or two, so that they may be narrower still.
+    which of them are so narrow that they may be narrower still.
 
-    A feature that is not ``far`` from zero needs no better location, and its scale may rest on rare values a histogram
-    of the bulk cannot see: it is left alone. Users whose votes stay hidden, by more than two deviations of the noise,
-    count as one scale away.
+    A feature that is not ``far`` from zero needs no better location: it is left alone. Users that are not seen around
+    the place found, by more than half a deviation of the noise, count as one scale away.
     """
-    center, scale, narrow = center.copy(), scale.copy(), np.zeros(len(counts), dtype=bool)
-    for i, row in enumerate(counts):
-        seen = np.where(visible(row, sigma, len(counts)), np.maximum(row, 0.0), 0.0)
-        if far(center[i], scale[i]) and seen.any():
-            found, noise = float(seen.sum()), sigma * math.sqrt(np.count_nonzero(seen))
-            hidden = max(1.0 - (found + 2 * noise) / n_users, 0.0)
-            move = float(seen @ bins.centers) / float(seen.sum())
-            spread = float(seen @ (np.square(bins.centers - move) + np.square(bins.widths) / 12)) / float(seen.sum())
-            center[i] += (1 - hidden) * move * scale[i]
-            scale[i] *= math.sqrt((1 - hidden) * spread + hidden)
-            narrow[i] = np.count_nonzero(seen) <= 2 and found + 4 * noise > n_users
-    return center, scale, narrow
+    step = float(bins.widths[0])
+    place, width, doubt = read_place(counts, sigma, n_users)
+    near = np.abs(np.arange(counts.shape[1]) + 0.5 - place[:, None]) <= 2.5 * np.maximum(width, doubt)[:, None] + 0.5
+    found, noise = (counts * near).sum(axis=1), sigma * np.sqrt(near.sum(axis=1))
+    hidden = np.clip(1 - (found + 0.5 * noise) / n_users, 0.0, 1.0)
+    move = (1 - hidden) * (bins.centers[0] + (place - 0.5) * step)
+    spread = np.minimum((1 - hidden) * (width**2 + doubt**2) * step**2 + hidden, 1.0)
+    looked = far(center, scale)
+    narrow = looked & (width < 1.3) & (doubt < 2) & (found + 4 * noise > n_users)
+    return np.where(looked, center + move * scale, center), np.where(looked, np.sqrt(spread) * scale, scale), narrow
 
 
 @dataclass(frozen=True, eq=False)

@@ -64,8 +64,7 @@ MOMENT_ALIGNMENT = 0.5
 CAP_FLOOR = math.sqrt(0.5)
 ZOOMS = 6  # each narrows a column by a factor of up to 28
 ZOOM = linear_bins(-4.0, 4.0, 64)
-LARGEST_ZOOM = 0.06  # share of the budget for zooms
-ZOOM_PRICE = 0.4  # of a zoom, over the first look: all users are in a few bins of it, which takes less to see
+LARGEST_ZOOM = 0.1  # share of the budget for zooms
 LARGEST_MOMENT = 400  # beyond this many features a full second moment costs more than it brings
 
 
@@ -131,7 +130,7 @@ class DefaultPlan:
             10,
             0.005,
             moment,
-            (0, 4, 10, 20) if learn_cap else (),
+            (0, 10) if learn_cap else (),
             cap,
             PHASES,
             copies,
@@ -171,7 +170,7 @@ class DefaultPlan:
     @property
     def units(self) -> float:
         """Most that the units of all columns may cost: the first look, and zooms."""
-        return self.look + min(ZOOMS * ZOOM_PRICE * self.look, LARGEST_ZOOM)
+        return self.look + min(ZOOMS * self.look, LARGEST_ZOOM)
 
     @property
     def blur(self) -> float:
@@ -301,7 +300,7 @@ class Descent:
         narrow, first = np.flatnonzero(far(center, scale)), scale.copy()
         zooms = 0
         while zooms < ZOOMS and len(narrow):
-            share = ZOOM_PRICE * plan.look * len(narrow) / len(center)
+            share = plan.look * len(narrow) / len(center)
             if share > left or self._gdp(share) < SMALLEST_GDP:
                 break
             zooms, left, gdp = zooms + 1, left - share, self._gdp(share)
