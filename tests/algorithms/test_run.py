@@ -23,7 +23,7 @@ from userdp.algorithms import (
     strongly_convex_sco,
 )
 from userdp.algorithms.run import SearchTooLarge
-from userdp.algorithms.schedule import FINAL_DECAY, PHASES, growing_shares, precision_mean
+from userdp.algorithms.schedule import PHASES, growing_shares, step_length, way_weights
 from userdp.data import UserDataset
 from userdp.data.blocks import UserBlock
 from userdp.engines import LocalEngine
@@ -121,8 +121,11 @@ def test_tangents_are_gradient_steps_of_the_default_schedule() -> None:
     assert len({step.regularization for step in steps}) == 1
     spent = np.array([step.event.gdp**2 for step in steps])  # type: ignore[union-attr]
     assert spent == pytest.approx(released.plan.settings.gdp**2 * growing_shares(PHASES))
-    points = [point for point in released.points if point is not None]
-    assert released.theta == pytest.approx(precision_mean(points, released.sigmas, FINAL_DECAY)[0])
+    way = [np.zeros(D)]
+    for proposal, sigma in zip(released.points, released.sigmas, strict=True):
+        assert proposal is not None
+        way.append(way[-1] + step_length(D * sigma**2) * (proposal - way[-1]))
+    assert released.theta == pytest.approx(way_weights(released.sigmas) @ np.array(way[1:]))
     quiet = phased_erm(data, free, **(options | {"phases": 1, "epsilon": 60.0, "force_cap": 10.0}))
     gradient = np.mean(LocalEngine(data).each(_gradients, free.model, np.zeros(D)), axis=0)
     step = quiet.plan.stages[0].steps[0]

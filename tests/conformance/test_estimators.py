@@ -368,11 +368,12 @@ def test_a_rare_class_is_not_capped_away():
     [
         (lambda X: X + np.array([100, 0, 0]), 1.0),
         (lambda X: X + np.array([1e6, 0, 0]), 1.0),
+        (lambda X: X + np.array([-1e6, 1e6, 1e3]), 1.0),
         (lambda X: X + np.array([-1e6, 1e6, 1e3]), 4.0),
         (lambda X: X * [1e6, 1, 1e-6], 1.0),
         (lambda X: (X + np.array([1e3, 0, 1e6])) * [1e5, 1, 1e-6], 4.0),
     ],
-    ids=["shift", "large shift", "shifts", "scale", "both"],
+    ids=["shift", "large shift", "shifts, small budget", "shifts", "scale", "both"],
 )
 def test_units_change_predictions_only_through_noise(estimator, move, epsilon):
     """A shift needs histograms that zoom in, which the budget pays for."""

@@ -19,6 +19,7 @@ from userdp.mechanisms.histogram import Bins, magnitude_bins
 FIRST_LOOK = magnitude_bins(2.0**-30.5, 2.0**49.5, 2.0)
 REACH = 5.0  # octaves around the size found in which single bins may add to it
 MOVE = 0.6  # a column is moved if its mean is so much of its root mean square
+ASIDE = 0.2  # probability that all users lie on one side of zero, from which on a closer look pays
 WITHIN_OCTAVE = 0.2  # standard deviation of numbers inside an octave, over its middle
 
 
@@ -33,14 +34,16 @@ def threshold(bins: int, histograms: int) -> float:
     return 0.5 + math.sqrt(2 * math.log(4 * bins * histograms))
 
 
-def first_look(counts: Floats, sigma: float, bins: Bins, n_users: int) -> tuple[Floats, Floats]:
-    """Location and scale of every column from noisy ``magnitude_histograms``, (columns, 3, bins).
+def first_look(counts: Floats, sigma: float, bins: Bins, n_users: int) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """Location and scale of every column from noisy ``magnitude_histograms``, (columns, 3, bins); and whether a closer
+    look pays.
 
-    Templates are fitted to the counts (``algorithms.templates``); bins that clearly differ from what those expect, within
-    a few octaves of the size found, are added. A column whose users lie on one side of zero is moved there; the others
-    keep 0, which the curvature takes care of.
+    Templates are fitted to the counts (``algorithms.templates``); bins that clearly differ from what those expect,
+    within a few octaves of the size found, are added. A column whose users lie on one side of zero is moved there; the
+    others keep 0, which the curvature takes care of. Where all users may lie on one side, which is not so for flags,
+    the column may be as narrow as a bin hides.
     """
-    size, mean, expected = Magnitudes.over(tuple(bins.centers.tolist())).read(counts, sigma, n_users)
+    size, mean, aside, expected = Magnitudes.over(tuple(bins.centers.tolist())).read(counts, sigma, n_users)
     octaves = np.log2(np.maximum(bins.centers, 2.0**-99)) - np.log2(size)[:, None]
     rest = counts - expected
     rest[np.abs(rest) < sigma * threshold(3 * len(bins.centers), len(counts))] = 0.0
@@ -51,12 +54,12 @@ def first_look(counts: Floats, sigma: float, bins: Bins, n_users: int) -> tuple[
     mean = np.where(believed, mean + (rest[:, 2] - rest[:, 0]) @ bins.centers, mean)
     moved = np.abs(mean) > MOVE * np.sqrt(square)
     around = np.maximum(square - mean**2, 0.0) + (WITHIN_OCTAVE * size) ** 2
-    return np.where(moved, mean, 0.0), np.sqrt(np.where(moved, around, square))
+    return np.where(moved, mean, 0.0), np.sqrt(np.where(moved, around, square)), moved & (aside > ASIDE)
 
 
 def far(center: Any, scale: Any) -> Any:
-    """Whether a column lies so far from zero that a closer look pays: farther than a flag that nine in ten rows have."""
-    return np.abs(center) > 3 * scale
+    """Whether a column lies so far from zero that its location matters: by more than its scale."""
+    return np.abs(center) > scale
 
 
 def closer_look(
@@ -136,14 +139,6 @@ def denoise(moment: Floats, sigma: float) -> Floats:
     values, vectors = np.linalg.eigh(shrunk)
     floor = max(0.5 * (1 - lost) * sigma * math.sqrt(size), 1e-4 * level)
     return np.asarray((vectors * (np.maximum(values, 0.0) + floor)) @ vectors.T)
-
-
-def shrink(point: Floats, variance: float, prior: Floats) -> Floats:
-    """Posterior mean of θ_j ~ N(0, τ·prior_j) seen with noise N(0, variance), τ by maximum marginal likelihood."""
-    strengths = np.concatenate([[0.0], np.logspace(-4, 3, 60)])[:, None] * prior
-    total = strengths + variance
-    best = strengths[int(np.argmin((np.log(total) + point**2 / total).sum(axis=1)))]
-    return np.asarray(point * best / (best + variance))
 
 
 def clean(counts: Floats, sigma: float, bins: Bins, expected: float) -> Floats:

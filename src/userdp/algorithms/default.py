@@ -6,8 +6,8 @@
    coordinates in which every direction is about equally curved.
 3. Phases: T linear phases (docs/proofs/capped-release.md, Theorem 6): users' gradients capped at γ, averaged, released
    with noise. γ is chosen from a private histogram of gradient lengths, a few times as θ moves.
-4. The model is a precision-weighted average of the later phases, shrunk where noise dominates: post-processing. If a
-   last private look finds it worse than the start, the start is the model.
+4. Steps are as long as noise allows and hold to the start where it will exceed the signal; the model is a mean of the
+   points of the way: post-processing. If a last private look finds it worse than the start, the start is the model.
 
 The plan (budget shares, number of phases) is a function of n, d, ε, δ alone; what depends on data is a counted release.
 """
@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from userdp.accounting import Adjacency, Budget
 from userdp.accounting.budget import GRID_PRICE, GRID_SHARE, SMALLEST_GDP
@@ -30,13 +31,12 @@ from userdp.algorithms.calibration import (
     clean,
     closer_look,
     denoise,
-    far,
     first_look,
     gradient_sizes,
     threshold,
 )
 from userdp.algorithms.path import Path
-from userdp.algorithms.schedule import PHASES, decay_for, growing_shares
+from userdp.algorithms.schedule import PHASES, growing_shares
 from userdp.engines import Engine
 from userdp.losses import FeatureMap
 from userdp.losses.base import ConvexModel, CurvedModel, Floats, UserModel
@@ -62,7 +62,7 @@ MOMENT_ALIGNMENT = 0.5
 # Later caps as a share of the first at least. Where a class is rare, most users' pulls vanish as θ moves, and those of
 # the few, which all point the same way, grow: a histogram sees the many only.
 CAP_FLOOR = math.sqrt(0.5)
-ZOOMS = 6  # each narrows a column by a factor of up to 28
+ZOOMS = 8  # each narrows a column by a factor of up to 28
 ZOOM = linear_bins(-4.0, 4.0, 64)
 LARGEST_ZOOM = 0.1  # share of the budget for zooms
 LARGEST_MOMENT = 400  # beyond this many features a full second moment costs more than it brings
@@ -284,24 +284,23 @@ class Descent:
             counts, sigma = magnitude_histograms(
                 self.engine, columns, len(looked), FIRST_LOOK, gdp, self.adjacency, self.channel, "units 1"
             )
-            center, scale = first_look(counts, sigma, FIRST_LOOK, plan.n_users)
-            self._zoom(center, scale, columns)
+            center, scale, narrow = first_look(counts, sigma, FIRST_LOOK, plan.n_users)
+            self._zoom(center, scale, np.flatnonzero(narrow), columns)
         centers, scales = np.zeros(n_features + 1), np.ones(n_features + 1)
         centers[looked], scales[looked] = center, scale
         return centers, scales
 
-    def _zoom(self, center: Floats, scale: Floats, columns: Columns) -> None:
-        """Look closer at columns far from zero, as long as they show in a bin or two; every column costs alike.
+    def _zoom(self, center: Floats, scale: Floats, narrow: NDArray[np.intp], columns: Columns) -> None:
+        """Look closer at ``narrow`` columns, as long as they show in a bin or two; many cost more than few.
 
         A column that never shows its width has most of its rows at one value. The others matter then: it keeps the
         scale of its first zoom.
         """
         plan, left = self.plan, self.plan.units - self.plan.look
-        narrow, first = np.flatnonzero(far(center, scale)), scale.copy()
-        zooms = 0
+        first, zooms = scale.copy(), 0
         while zooms < ZOOMS and len(narrow):
-            share = plan.look * len(narrow) / len(center)
-            if share > left or self._gdp(share) < SMALLEST_GDP:
+            share = min(plan.look * math.sqrt(len(narrow) / len(center)), left / 2)
+            if self._gdp(share) < SMALLEST_GDP:
                 break
             zooms, left, gdp = zooms + 1, left - share, self._gdp(share)
             label = f"units {zooms + 1}"
@@ -414,8 +413,8 @@ class Descent:
                 self.channel,
                 f"phase {t + 1}",
             )
-            path.add(theta, mean.value / common + path.pull_back(l2, theta), mean.sigma / common)
-            theta, _ = path.estimate(decay_for(plan.coefficients * path.sigmas[-1] ** 2), caution=0.5)
+            gradient, left = mean.value / common + path.pull_back(l2, theta), plan.phases - t - 1
+            theta = path.step(theta, gradient, mean.sigma / common, left)
             advance(f"phase {t + 1} of {plan.phases}")
         path.caps.extend(caps if force_cap is None else [force_cap])
         return path

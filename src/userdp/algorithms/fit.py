@@ -22,7 +22,6 @@ from userdp.algorithms.default import BLIND_BOUND, ROW_BOUND, WINDOW, DefaultPla
 from userdp.algorithms.paper_fit import SMOOTHING, PaperFit, clamped
 from userdp.algorithms.progress import progress_bar
 from userdp.algorithms.release import LinearRelease, LocationRelease
-from userdp.algorithms.schedule import FINAL_DECAY
 from userdp.algorithms.settings import DEFAULT_ALGORITHM, FitSettings
 from userdp.data import UserDataset
 from userdp.data.blocks import UserBlock
@@ -236,7 +235,7 @@ class _Fit:
             return self._paper(self.paper, task, features, start, l2)
         with progress_bar(settings.verbose, "learning units", plan.phases) as advance:
             path = self.descent.phases(task, features, start, l2, settings.force_cap, advance)
-        theta, variance = path.estimate(FINAL_DECAY)
+        theta, variance = path.mean()
         model = task.model(features, path.map)
         if self.descent.worse_than_start(model, path, theta):
             theta, variance = np.zeros_like(theta), 0.0

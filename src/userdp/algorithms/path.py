@@ -1,4 +1,4 @@
-"""The way of a descent: released proposals in one geometry, and what is made of them. All post-processing."""
+"""The way of a descent: points, and what is made of the gradients released there. All post-processing."""
 
 from __future__ import annotations
 
@@ -7,26 +7,32 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from userdp.algorithms.calibration import Geometry, shrink
-from userdp.algorithms.schedule import precision_mean
+from userdp.algorithms.calibration import Geometry
+from userdp.algorithms.schedule import step_length, way_weights
 from userdp.losses.base import Floats
 from userdp.losses.linear import rows_times
 
 BRAKE_AT = 1.5  # curvature along a step, over the learnt one, from which on steps are shortened
 RADIUS = 20.0  # in coordinates of unit curvature: a coefficient vector this long predicts with certainty
+MEMORY = 0.95  # how much of a proposal's weight in the size of the signal is left one phase later
+CAUTION = 3.0  # noise counts so much more than signal: curvature is less than learnt in most directions
+LEAST_SIGNAL = 0.01  # squared length of θ* that is believed without seeing it
+STRONGEST = 3.0  # most that noise may add to the curvature of 1
 
 
 @dataclass
 class Path:
-    """Released proposals in one geometry, relative to the public ``start``."""
+    """Points in one geometry, relative to the public ``start``, with the gradients released there."""
 
     geometry: Geometry
     start: Floats
     points: list[Floats] = field(default_factory=list)
+    proposals: list[Floats] = field(default_factory=list)
     sigmas: list[float] = field(default_factory=list)
     caps: list[float] = field(default_factory=list)
     brake: float = 1.0
     last: tuple[Floats, Floats, float] | None = None
+    noise: list[Floats] = field(default_factory=list)
 
     @property
     def map(self) -> Floats:
@@ -49,8 +55,26 @@ class Path:
         """Gradient of ½ Σ l2_i w_i² in the coordinates of θ."""
         return rows_times(l2 * self.coefficients(theta), self.geometry.matrix).ravel()
 
-    def add(self, theta: Floats, gradient: Floats, sigma: float) -> None:
-        """A proposal θ − gradient; shorter where the released gradients show more curvature than the geometry knows of.
+    def step(self, theta: Floats, gradient: Floats, sigma: float, left: int) -> Floats:
+        """The next point: from θ against a released gradient with noise ``sigma``, ``left`` phases before the end.
+
+        θ ← θ − η(g + ρθ). η keeps the noise of a step small; ρ holds the points near the start as far as noise, at the
+        end of all phases, will exceed the signal.
+        """
+        self._watch(theta, gradient, sigma)
+        self.proposals.append(theta - gradient / self.brake)
+        self.sigmas.append(sigma)
+        ridge = self._ridge(left)
+        length = min(1 / (self.brake * (1 + ridge)), step_length(len(theta) * sigma**2))
+        moved = theta - length * (gradient + ridge * theta)
+        self.points.append(moved * min(1.0, RADIUS / max(float(np.linalg.norm(moved)), 1e-300)))
+        kept = 1 - length * (1 + ridge)
+        before = kept * self.noise[-1] if self.noise else np.zeros(0)
+        self.noise.append(np.append(before, length))
+        return self.points[-1]
+
+    def _watch(self, theta: Floats, gradient: Floats, sigma: float) -> None:
+        """Brake where the released gradients show more curvature than the geometry knows of.
 
         The curvature ⟨step, change⟩/‖step‖² along the last step is seen with noise: the last gradient's is in both
         factors and adds at most dσ²/‖step‖², which is taken off; of the rest only what exceeds two standard errors
@@ -63,12 +87,23 @@ class Path:
             error = math.hypot(sigma, self.last[2]) / length
             self.brake = max(1.0, 0.95 * self.brake, seen if seen - 2 * error > BRAKE_AT else 0.0)
         self.last = (theta, gradient, sigma)
-        self.points.append(theta - gradient / self.brake)
-        self.sigmas.append(sigma / self.brake)
 
-    def estimate(self, decay: float, caution: float = 1.0) -> tuple[Floats, float]:
-        """Precision-weighted mean, weights decaying with age, shrunk where noise dominates; and its noise variance."""
-        mean, spread = precision_mean(self.points, self.sigmas, decay)
-        prior = np.tile(self.geometry.values, len(self.start))
-        point = shrink(mean, caution * spread, prior)
-        return point * min(1.0, RADIUS / max(float(np.linalg.norm(point)), 1e-300)), spread
+    def _ridge(self, left: int) -> float:
+        """ρ = 3dv/‖θ*‖²: v is the noise that the mean gradient of all phases will have, ‖θ*‖² what the proposals show
+        beyond their own noise.
+        """
+        size, sigmas = len(self.proposals[0]), np.array(self.sigmas)
+        weights = MEMORY ** np.arange(len(sigmas))[::-1] / sigmas**2
+        weights /= weights.sum()
+        noise = size * float(weights**2 @ sigmas**2) / self.brake**2
+        mean = weights @ np.array(self.proposals)
+        signal = max(float(mean @ mean) - noise, 0.1 * noise, LEAST_SIGNAL)
+        at_end = size / float((1 / sigmas**2).sum() + left / sigmas[-1] ** 2)
+        return min(CAUTION * at_end / signal, STRONGEST)
+
+    def mean(self) -> tuple[Floats, float]:
+        """The model: a mean of the points; and its noise variance where the curvature is as learnt."""
+        weights = way_weights(self.sigmas)
+        count = len(weights)
+        spread = weights @ np.array([np.pad(noise, (0, count - len(noise))) for noise in self.noise])
+        return np.asarray(weights @ np.array(self.points)), float(spread**2 @ np.square(self.sigmas))

@@ -11,7 +11,7 @@ import numpy as np
 from userdp.accounting import Adjacency, Budget, Guarantee, total
 from userdp.algorithms.plan import CappedShare, Plan, Stage, Step
 from userdp.algorithms.problem import Problem
-from userdp.algorithms.schedule import FINAL_DECAY, decay_for, precision_mean
+from userdp.algorithms.schedule import step_length, way_weights
 from userdp.data import UserBlock, UserDataset
 from userdp.engines import Engine, LocalEngine
 from userdp.losses.base import Floats
@@ -120,18 +120,20 @@ class _Runner:
             slots = [step.slots for step in stage.steps]
             parts = [*assign_slots(data, slots, self.plan.n_users, self.adjacency, self.channel.noise)]
             budgets = self.disjoint(stage)
-        proposals: list[Floats] = []
+        way: list[Floats] = []
         for step, part, budget in zip(stage.steps, parts, budgets, strict=True):
             released = self.release(part, step, domain, center, Channel(budget, self.channel.noise))
             self.points.append(released)
             if released is None:
                 continue
-            proposals.append(released)
             if math.isfinite(stage.to_go):
-                last = step is stage.steps[-1]
-                decay = FINAL_DECAY if last else decay_for(len(center) * (self.sigmas[-1] / stage.to_go) ** 2)
-                released, _ = precision_mean(proposals, self.sigmas[-len(proposals) :], decay)
+                released = center + step_length(len(center) * (self.sigmas[-1] / stage.to_go) ** 2) * (
+                    released - center
+                )
+            way.append(released)  # a mean of points on the boundary would lie inside
             center = domain.project(released)
+        if math.isfinite(stage.to_go):
+            center = domain.project(way_weights(self.sigmas[-len(way) :]) @ np.array(way))
         return center
 
     def disjoint(self, stage: Stage) -> list[Budget]:

@@ -1,4 +1,4 @@
-"""The schedule of linear phases: budgets that grow, one λ, and a mean of the proposals that forgets the early ones.
+"""The schedule of linear phases: budgets that grow, one λ, steps as long as noise allows, a mean of the way.
 
 The default fit and ``phased_erm(schedule="linear")`` share it. All of it is a function of public numbers and of earlier
 releases; what it does with releases is post-processing.
@@ -15,8 +15,10 @@ from userdp.losses.base import Floats
 
 Schedule = Literal["geometric", "linear"]
 PHASES = 40
-# How much of a proposal's weight in the final model is left one phase later.
-FINAL_DECAY = 0.96
+# Squared noise of a step over the squared distance to go: beyond this a loss is no longer like its tangents.
+STEADY = 0.1
+# Share of the way that does not count: it is still far from the end.
+APPROACH = 0.2
 
 
 def growing_shares(phases: int) -> Floats:
@@ -29,23 +31,26 @@ def growing_shares(phases: int) -> Floats:
     return np.asarray(weights / weights.sum())
 
 
-def decay_for(noise: float) -> float:
-    """Decay for the next centre when a proposal has squared noise ``noise`` relative to the squared distance to go.
+def step_length(noise: float) -> float:
+    """How far to go towards a proposal with squared noise ``noise`` relative to the squared distance to go.
 
-    Little noise: the last proposal counts alone, almost. Much noise: the mean of about the last 12.
+    All the way if there is little noise. Steps of length η spread the points by η/2 of the noise of a proposal.
+
+    >>> step_length(0.01), step_length(1.0)
+    (1.0, 0.1)
     """
-    keep = min(1.0, 0.25 / max(noise, 1e-300))
-    return min(max((1 - keep) / (1 + keep), 0.4), 0.92)
+    return min(1.0, STEADY / max(noise, 1e-300))
 
 
-def precision_mean(points: Sequence[Floats], sigmas: Sequence[float], decay: float) -> tuple[Floats, float]:
-    """Mean of proposals, weighted by precision and decaying with age; and its noise variance.
+def way_weights(sigmas: Sequence[float]) -> Floats:
+    """Weights of the points of a way, reached with noise of these sizes: precision, and more for later ones.
 
-    >>> point, variance = precision_mean([np.zeros(1), np.ones(1)], [1.0, 1.0], decay=1.0)
-    >>> float(point[0]), variance
-    (0.5, 0.5)
+    A mean of points averages the noise of all steps behind them, whatever the curvature is (Polyak and Juditsky 1992).
+
+    >>> way_weights([1.0, 1.0]).round(3).tolist()
+    [0.414, 0.586]
     """
-    variance = np.square(sigmas)
-    weights = decay ** np.arange(len(points))[::-1] / variance
-    weights /= weights.sum()
-    return np.asarray(weights @ np.array(points)), float(weights**2 @ variance)
+    count = len(sigmas)
+    weights = np.sqrt(np.arange(1.0, count + 1)) / np.square(sigmas)
+    weights[: int(APPROACH * count)] = 0.0
+    return np.asarray(weights / weights.sum())

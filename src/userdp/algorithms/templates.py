@@ -35,6 +35,7 @@ SIDES = np.array(
 )
 USUAL_OCTAVE = -1.0  # sizes between a rare flag and a standardized column are usual
 STRANGEST = 12.0  # no size is less likely than e^-12 of a usual one
+HAS_ZEROS = 2.0  # a column has zeros only if they are seen: one far from zero has none
 # Spreads in bins of a column that a zoom looks at, and shares of its rows that may lie anywhere.
 WIDTHS = (0.0, 0.6, 1.0, 1.6, 2.5, 4.0, 6.5, 10.0, 16.0)
 STRAYS = (0.0, 0.1)
@@ -75,22 +76,23 @@ class Magnitudes:
             shapes.append(shape / shape.sum())
         return cls(sizes, np.array(shapes))
 
-    def read(self, counts: Floats, sigma: float, n_users: int) -> tuple[Floats, Floats, Floats]:
-        """Root mean square and mean over users of columns with noisy ``counts``, (columns, 3, bins); and what the
-        templates expect of the counts.
+    def read(self, counts: Floats, sigma: float, n_users: int) -> tuple[Floats, ...]:
+        """Root mean square and mean over users of columns with noisy ``counts``, (columns, 3, bins); the probability
+        that all users lie on one side of zero; and what the templates expect of the counts.
         """
         parts = [self._read(counts[i : i + CHUNK], sigma, n_users) for i in range(0, len(counts), CHUNK)]
-        size, mean, expected = zip(*parts)
-        return np.concatenate(size), np.concatenate(mean), np.concatenate(expected)
+        return tuple(np.concatenate(part) for part in zip(*parts))
 
-    def _read(self, counts: Floats, sigma: float, n_users: int) -> tuple[Floats, Floats, Floats]:
+    def _read(self, counts: Floats, sigma: float, n_users: int) -> tuple[Floats, ...]:
         other = 1 - np.array(ZEROS)[:, None, None]  # axes of templates: zeros, sides, profiles
         square, mean = self.shapes @ self.sizes**2, self.shapes @ self.sizes
         seen = SIDES @ (counts[:, :, 1:] @ self.shapes.T)  # (columns, sides, profiles)
         likely = other * seen[:, None] + (1 - other) * counts[:, 1, 0][:, None, None, None]
-        length = other**2 * np.square(SIDES).sum(axis=1)[:, None] * np.square(self.shapes).sum(axis=1) + (1 - other) ** 2
+        length = (
+            other**2 * np.square(SIDES).sum(axis=1)[:, None] * np.square(self.shapes).sum(axis=1) + (1 - other) ** 2
+        )
         size = 0.5 * np.log(other[:, 0] * square)  # (zeros, profiles)
-        prior = -np.minimum(np.abs(size / math.log(2) - USUAL_OCTAVE), STRANGEST)
+        prior = -np.minimum(np.abs(size / math.log(2) - USUAL_OCTAVE), STRANGEST) - HAS_ZEROS * (other[:, 0] < 1)
         weights = normalized(n_users * (likely - 0.5 * n_users * length) / sigma**2 + prior[:, None])
         balance = (SIDES[:, 2] - SIDES[:, 0])[:, None] * np.sqrt(other) * mean / np.sqrt(square)
         found = np.exp(np.einsum("czsp,zp->c", weights, size))
@@ -98,7 +100,8 @@ class Magnitudes:
         expected[:, :, 1:] = np.einsum("czsp,zu,st->ctp", weights, other[:, 0], SIDES, optimize=True) @ self.shapes
         expected[:, :, 0] = 0.0
         expected[:, 1, 0] = np.einsum("czsp,zu->c", weights, 1 - other[:, 0])
-        return found, found * np.einsum("czsp,zsp->c", weights, balance), n_users * expected
+        aside = weights[:, 0, np.abs(SIDES[:, 2] - SIDES[:, 0]) == 1].sum(axis=(1, 2))
+        return found, found * np.einsum("czsp,zsp->c", weights, balance), aside, n_users * expected
 
 
 @lru_cache(maxsize=4)
@@ -106,17 +109,17 @@ def _places(bins: int) -> tuple[Floats, Floats, Floats, Floats]:
     """Templates over equal bins, (templates, bins): places and spreads in bins, and log priors; spreads are alike."""
     middle, found = np.arange(bins) + 0.5, []
     for width in WIDTHS:
-        places = middle if width == 0 else np.arange(0.0, bins, max(0.5, width / 2))
-        for place, stray in itertools.product(places, STRAYS):
+        at = middle if width == 0 else np.arange(0.0, bins, max(0.5, width / 2))
+        for place, stray in itertools.product(at, STRAYS):
             if width == 0:
                 shape = (middle == place).astype(np.float64)
             else:
                 shape = np.exp(-0.5 * np.square((middle - place) / width)) / (math.sqrt(2 * math.pi) * width)
                 shape /= max(float(shape.sum()), 0.9)
-            prior = -math.log(len(places)) - 2.5 * (stray > 0)
+            prior = -math.log(len(at)) - 2.5 * (stray > 0)
             found.append(((1 - stray) * shape + stray / bins, place, math.hypot(width, WITHIN), prior))
-    shapes, places, widths, priors = zip(*found)
-    return np.array(shapes), np.array(places), np.array(widths), np.array(priors)
+    shapes, places, widths, priors = (np.array(part) for part in zip(*found))
+    return shapes, places, widths, priors
 
 
 def read_place(counts: Floats, sigma: float, n_users: int) -> tuple[Floats, Floats, Floats]:
