@@ -24,7 +24,10 @@ def descend(sigma: float, seed: int, curvature: float = 1.0, optimum: np.ndarray
 
 @pytest.mark.parametrize("curvature", [0.2, 1.0, 1.4])
 def test_little_noise_leads_to_the_optimum_whatever_the_curvature(curvature):
-    np.testing.assert_allclose(descend(1e-6, 0, curvature).mean()[0], OPTIMUM, atol=0.02)
+    """The mean has the way in it, which is longer where the curvature is less than learnt."""
+    path = descend(1e-6, 0, curvature)
+    np.testing.assert_allclose(path.points[-1], OPTIMUM, atol=1e-3)
+    np.testing.assert_allclose(path.mean()[0], OPTIMUM, atol=0.01 / curvature)
 
 
 def test_more_curvature_than_was_learnt_is_braked():

@@ -20,6 +20,7 @@ FIRST_LOOK = magnitude_bins(2.0**-30.5, 2.0**49.5, 2.0)
 REACH = 5.0  # octaves around the size found in which single bins may add to it
 MOVE = 0.6  # a column is moved if its mean is so much of its root mean square
 ASIDE = 0.2  # probability that all users lie on one side of zero, from which on a closer look pays
+HEAVY = 1.5  # a column on one side of zero but nearer than so many scales has a heavy tail, which closer looks lose
 WITHIN_OCTAVE = 0.2  # standard deviation of numbers inside an octave, over its middle
 
 
@@ -54,7 +55,8 @@ def first_look(counts: Floats, sigma: float, bins: Bins, n_users: int) -> tuple[
     mean = np.where(believed, mean + (rest[:, 2] - rest[:, 0]) @ bins.centers, mean)
     moved = np.abs(mean) > MOVE * np.sqrt(square)
     around = np.maximum(square - mean**2, 0.0) + (WITHIN_OCTAVE * size) ** 2
-    return np.where(moved, mean, 0.0), np.sqrt(np.where(moved, around, square)), moved & (aside > ASIDE)
+    center, scale = np.where(moved, mean, 0.0), np.sqrt(np.where(moved, around, square))
+    return center, scale, (aside > ASIDE) & (np.abs(center) > HEAVY * scale)
 
 
 def far(center: Any, scale: Any) -> Any:

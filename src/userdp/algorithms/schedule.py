@@ -17,8 +17,6 @@ Schedule = Literal["geometric", "linear"]
 PHASES = 40
 # Squared noise of a step over the squared distance to go: beyond this a loss is no longer like its tangents.
 STEADY = 0.1
-# Share of the way that does not count: it is still far from the end.
-APPROACH = 0.2
 
 
 def growing_shares(phases: int) -> Floats:
@@ -50,7 +48,5 @@ def way_weights(sigmas: Sequence[float]) -> Floats:
     >>> way_weights([1.0, 1.0]).round(3).tolist()
     [0.414, 0.586]
     """
-    count = len(sigmas)
-    weights = np.sqrt(np.arange(1.0, count + 1)) / np.square(sigmas)
-    weights[: int(APPROACH * count)] = 0.0
+    weights = np.sqrt(np.arange(1.0, len(sigmas) + 1)) / np.square(sigmas)
     return np.asarray(weights / weights.sum())
