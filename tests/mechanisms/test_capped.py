@@ -12,7 +12,7 @@ from userdp.accounting import Budget
 from userdp.data import UserDataset
 from userdp.engines import LocalEngine
 from userdp.losses import FeatureMap, LinearModel, Logistic, Squared
-from userdp.mechanisms.capped import DISTANCE_SHARE, capped_minimizer, clipped_mean, loss_difference, plan_capped
+from userdp.mechanisms.capped import DISTANCE_SHARE, capped_minimizer, clipped_mean, plan_capped
 from userdp.mechanisms.gaussian import Channel
 from userdp.mechanisms.noise import SecureNoise, SeededNoise
 from userdp.solvers import CappedObjective, minimize
@@ -123,33 +123,3 @@ def test_a_huge_user_and_a_long_user_harm_nobody() -> None:
         objective = CappedObjective(LocalEngine(source, 1), MODEL, 0.2, 0.1, np.zeros(3), 32)
         thetas.append(minimize(objective, made.distance).theta)
     assert np.linalg.norm(thetas[0] - thetas[1]) <= 2 * 0.2 / (0.1 * 32) + 2 * made.distance
-
-
-@pytest.mark.parametrize("adjacency", ["replace", "add-remove"])
-def test_the_verdict_moves_by_its_sensitivity(adjacency: str) -> None:
-    """Two users who lose and gain as much as can be are 2/n apart, and no row, however large, is farther."""
-    released = []
-    for rows, label in ((1e6, 1.0), (1e6, 0.0), (1e300, 0.0), (0.0, 1.0)):
-        data = example()
-        features, target, owner = data.arrays()
-        mine = owner == 3
-        features, target = features.copy(), target.copy()
-        features[mine], target[mine] = rows, label
-        engine = LocalEngine(UserDataset.from_arrays(features, target, owner))
-        budget = Budget.of(1.0, 1e-6, adjacency)  # type: ignore[arg-type]
-        channel = Channel(budget, SeededNoise(0))
-        value, sigma = loss_difference(
-            engine,
-            MODEL,
-            -np.ones(3),
-            np.ones(3),
-            0.1,
-            30,
-            adjacency,
-            channel,
-            "verdict",  # type: ignore[arg-type]
-        )
-        released.append(value)
-    moved = max(released) - min(released)
-    allowed = sigma * 0.1 * (2 if adjacency == "add-remove" else 1)  # a replacement is a removal and an addition
-    assert 0.99 * 2 / 30 <= moved <= allowed

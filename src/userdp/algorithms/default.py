@@ -7,7 +7,7 @@
 3. Phases: T linear phases (docs/proofs/capped-release.md, Theorem 6): users' gradients capped at γ, averaged, released
    with noise. γ is chosen from a private histogram of gradient lengths, a few times as θ moves.
 4. Steps are as long as noise allows and hold to the start where it will exceed the signal; the model is a mean of the
-   points of the way: post-processing. If a last private look finds it worse than the start, the start is the model.
+   points of the way: post-processing.
 
 The plan (budget shares, number of phases) is a function of n, d, ε, δ alone; what depends on data is a counted release.
 """
@@ -41,7 +41,7 @@ from userdp.engines import Engine
 from userdp.losses import FeatureMap
 from userdp.losses.base import ConvexModel, CurvedModel, Floats, UserModel
 from userdp.losses.weighted import CurvedRowWeighted, RowWeighted, row_counts
-from userdp.mechanisms.capped import clipped_mean, loss_difference
+from userdp.mechanisms.capped import clipped_mean
 from userdp.mechanisms.gaussian import Channel
 from userdp.mechanisms.histogram import (
     Bins,
@@ -88,7 +88,6 @@ class DefaultPlan:
     phases: int
     copies: int = 1
     rows: int = 0
-    verdict: float = 0.0
     columns: int = 0
 
     @classmethod
@@ -135,7 +134,6 @@ class DefaultPlan:
             PHASES,
             copies,
             int(learn_rows),
-            float(np.clip((10 * resolution) ** 2, 0.001, 0.04)),
             n_features,
         )
 
@@ -185,7 +183,7 @@ class DefaultPlan:
     def phase_share(self) -> float:
         """What is left for the phases at least: zooms that were not needed leave more."""
         histograms = self.units + (len(self.caps) + self.rows) * self.cap
-        return 1 - self.verdict - histograms - self.moments * (self.moment_cap + self.moment)
+        return 1 - histograms - self.moments * (self.moment_cap + self.moment)
 
     def phase_gdps(self, unused: float) -> Floats:
         """Budget of each phase, with a share that the units have left."""
@@ -208,8 +206,6 @@ class DefaultPlan:
             lines.append(f"{share:5.1f} %  curvature of the loss, {self.moments} times")
         if self.caps:
             lines.append(f"{100 * self.cap * len(self.caps):5.1f} %  cap on a user's pull, {len(self.caps)} times")
-        if self.verdict:
-            lines.append(f"{100 * self.verdict:5.1f} %  whether the model is worse than the start, which then stands")
         left = ", and what is left of the units" if self.look else ""
         lines.append(f"{100 * self.phase_share:5.1f} %  {self.phases} phases of capped, noisy mean gradients{left}")
         return "\n".join(lines)
@@ -353,24 +349,6 @@ class Descent:
             return Path(Geometry(task.smoothness + l2), start)
         moment = self.curvature(task, features, None, start.ravel())
         return Path(Geometry.of(moment + np.diag(l2)), start)
-
-    def worse_than_start(self, model: ConvexModel, path: Path, theta: Floats) -> bool:
-        """Whether users' losses are higher at θ than at the start, by two deviations of the noise they are seen with.
-
-        Units and geometry that noise got badly wrong make such models; nothing else would tell.
-        """
-        difference, sigma = loss_difference(
-            self.engine,
-            model,
-            path.absolute(np.zeros_like(theta)),
-            path.absolute(theta),
-            self._gdp(self.plan.verdict),
-            self.plan.n_users,
-            self.adjacency,
-            self.channel,
-            "verdict",
-        )
-        return difference > 2 * sigma
 
     def phases(
         self,

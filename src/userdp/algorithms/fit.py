@@ -237,8 +237,6 @@ class _Fit:
             path = self.descent.phases(task, features, start, l2, settings.force_cap, advance)
         theta, variance = path.mean()
         model = task.model(features, path.map)
-        if self.descent.worse_than_start(model, path, theta):
-            theta, variance = np.zeros_like(theta), 0.0
         diagnostics = self._diagnostics(model, path.absolute(theta), path.caps[-1])
         covariance = variance * path.geometry.covariance
         return _End(path.coefficients(theta), covariance, path.caps, diagnostics)

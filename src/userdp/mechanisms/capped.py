@@ -145,35 +145,3 @@ def _add_clipped(gradients: Floats, cap: float, out: Floats) -> None:
         shrink = spread(min(1.0, cap / max(norm, 1e-300)))
         for i in range(0, columns, WIDTH):
             store(out, i, plus_product(load(out, i), shrink, load_part(gradients, at + i, columns - i)))
-
-
-# Computed losses are clamped here; a mean over up to 10^6 rows then has a rounding error below half of ``_SLOPPY``.
-_LARGEST_LOSS, _SLOPPY = 1e4, 1e-5
-
-
-def loss_difference(
-    engine: Engine,
-    model: ConvexModel,
-    first: Floats,
-    second: Floats,
-    gdp: float,
-    n_users: int,
-    adjacency: Adjacency,
-    channel: Channel,
-    label: str,
-) -> tuple[float, float]:
-    """(1/n) Σ_k (h_k(second) − h_k(first)), each difference cut off at ±1, plus noise; and the noise's deviation.
-
-    **Formal guarantee.** ``gdp``-GDP: a user's term lies in [−1, 1], so the mean moves by at most 2/n (1/n under
-    add/remove). How losses are rounded may depend on where a user's rows stand: ``_SLOPPY`` pays for that
-    (docs/proofs/default-fit.md, Lemma 2).
-    """
-    (total,) = engine.sum(_difference_sum, model, first, second)
-    sensitivity = mean_sensitivity(1.0, n_users, adjacency, engine.rounding) + _SLOPPY
-    return float(channel.release(total / n_users, sensitivity, gdp, label)[0]), sensitivity / gdp
-
-
-def _difference_sum(block: UserBlock, model: ConvexModel, first: Floats, second: Floats) -> Sums:
-    losses = [np.clip(model.user_losses(block, theta), -_LARGEST_LOSS, _LARGEST_LOSS) for theta in (first, second)]
-    # A loss of one's own may be no number at all: that counts as worst.
-    return (np.clip(np.nan_to_num(losses[1] - losses[0], nan=1.0), -1.0, 1.0).sum(keepdims=True),)
