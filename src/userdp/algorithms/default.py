@@ -57,7 +57,9 @@ from userdp.mechanisms.moments import clipped_moment, moment_sizes
 ROW_BOUND = 64.0  # rows are clamped to ±64 private units a feature: public, and far outside ordinary data
 BLIND_BOUND = 8.0  # the same where histograms cannot see: columns in odd units then do less harm
 WINDOW = 0.05  # smallest distance, in private units of the prediction, over which a kink counts as curvature
-PULL_ALIGNMENT = 0.2  # share of the pull lost to a cap that does not cancel between users
+# Share of the pull lost to a cap that does not cancel between users: of users with many rows, and with one. Where the
+# curvature is 1 a gradient of m rows has a squared length of about d/m.
+PULL_ALIGNMENT = (0.1, 0.4)
 MOMENT_ALIGNMENT = 0.5
 # Later caps as a share of the first at least. Where a class is rare, most users' pulls vanish as θ moves, and those of
 # the few, which all point the same way, grow: a histogram sees the many only.
@@ -341,7 +343,9 @@ class Descent:
         shares, bins = self._sizes(gradient_sizes, (model, theta), plan.expected_pull, plan.cap, "cap")
         units = (2 if self.adjacency == "replace" else 1) * math.sqrt(plan.coefficients)
         per_cap = units / (plan.n_users * self._gdp(plan.phase_share))
-        return choose_cap(shares, bins, per_cap, PULL_ALIGNMENT, least)
+        many, one = PULL_ALIGNMENT
+        few = min(1.0, 2 * bins.quantile(shares, 0.5) ** 2 / plan.coefficients)
+        return choose_cap(shares, bins, per_cap, many + (one - many) * few, least)
 
     def first_path(self, task: Task, features: FeatureMap, start: Floats, l2: Floats) -> Path:
         """Coordinates in which the loss has about unit curvature at the start, from a private moment where planned."""
