@@ -295,10 +295,11 @@ class Descent:
         scale of its first zoom.
         """
         plan, left = self.plan, self.plan.units - self.plan.look
+        even = left / 5  # what most columns need, if at all
         first, zooms = scale.copy(), 0
         while zooms < ZOOMS and len(narrow):
-            share = min(plan.look * math.sqrt(len(narrow) / len(center)), left / 2)
-            if self._gdp(share) < SMALLEST_GDP:
+            share = min(plan.look * math.sqrt(len(narrow) / len(center)), even)
+            if share > left or self._gdp(share) < SMALLEST_GDP:
                 break
             zooms, left, gdp = zooms + 1, left - share, self._gdp(share)
             label = f"units {zooms + 1}"

@@ -17,6 +17,7 @@ RADIUS = 20.0  # in coordinates of unit curvature: a coefficient vector this lon
 MEMORY = 0.95  # how much of a proposal's weight in the size of the signal is left one phase later
 CAUTION = 3.0  # noise counts so much more than signal: curvature is less than learnt in most directions
 LEAST_SIGNAL = 0.01  # squared length of θ* that is believed without seeing it
+LARGEST_SIGNAL = 5.0  # a larger one is not believed: proposals that noise drives away would be followed
 STRONGEST = 3.0  # most that noise may add to the curvature of 1
 
 
@@ -64,8 +65,9 @@ class Path:
         self._watch(theta, gradient, sigma)
         self.proposals.append(theta - gradient / self.brake)
         self.sigmas.append(sigma)
-        ridge = self._ridge(left)
-        length = min(1 / (self.brake * (1 + ridge)), step_length(len(theta) * sigma**2))
+        ridge, signal = self._ridge(left)
+        distance = min(max(signal, 1.0), LARGEST_SIGNAL)
+        length = min(1 / (self.brake * (1 + ridge)), step_length(len(theta) * sigma**2 / distance))
         moved = theta - length * (gradient + ridge * theta)
         self.points.append(moved * min(1.0, RADIUS / max(float(np.linalg.norm(moved)), 1e-300)))
         kept = 1 - length * (1 + ridge)
@@ -88,9 +90,9 @@ class Path:
             self.brake = max(1.0, 0.95 * self.brake, seen if seen - 2 * error > BRAKE_AT else 0.0)
         self.last = (theta, gradient, sigma)
 
-    def _ridge(self, left: int) -> float:
-        """ρ = 3dv/‖θ*‖²: v is the noise that the mean gradient of all phases will have, ‖θ*‖² what the proposals show
-        beyond their own noise.
+    def _ridge(self, left: int) -> tuple[float, float]:
+        """ρ = 3dv/‖θ*‖², and ‖θ*‖²: v is the noise that the mean gradient of all phases will have, ‖θ*‖² what the
+        proposals show beyond their own noise.
         """
         size, sigmas = len(self.proposals[0]), np.array(self.sigmas)
         weights = MEMORY ** np.arange(len(sigmas))[::-1] / sigmas**2
@@ -99,7 +101,7 @@ class Path:
         mean = weights @ np.array(self.proposals)
         signal = max(float(mean @ mean) - noise, 0.1 * noise, LEAST_SIGNAL)
         at_end = size / float((1 / sigmas**2).sum() + left / sigmas[-1] ** 2)
-        return min(CAUTION * at_end / signal, STRONGEST)
+        return min(CAUTION * at_end / signal, STRONGEST), signal
 
     def mean(self) -> tuple[Floats, float]:
         """The model: a mean of the points; and its noise variance where the curvature is as learnt."""

@@ -47,7 +47,8 @@ CHUNK = 64  # columns at a time: their likelihoods take 20 MB
 def normalized(scores: Floats) -> Floats:
     """Probabilities from log-likelihoods, along all axes but the first."""
     flat = scores.reshape(len(scores), -1)
-    flat = np.exp(flat - flat.max(axis=1, keepdims=True))
+    with np.errstate(under="ignore"):
+        flat = np.exp(flat - flat.max(axis=1, keepdims=True))
     return np.asarray((flat / flat.sum(axis=1, keepdims=True)).reshape(scores.shape))
 
 

@@ -91,7 +91,7 @@ def plan(
     loss: PlannedLoss = "logistic",
     similarity: float = 0.15,
     conditioning: float = 4.0,
-    tails: float = 0.1,
+    tails: float = 0.07,
     signal: float = 0.1,
     target: float | None = None,
     intercept: bool = True,
@@ -115,9 +115,9 @@ def plan(
         adjacency: "replace" or "add-remove".
 
     >>> print(plan(4000, 50, 40, epsilon=1.0, delta=1e-6).verdict)
-    go ahead: privacy costs about 7% of what the features are worth
+    go ahead: privacy costs about 6% of what the features are worth
     >>> print(plan(100, 10, 40, epsilon=0.5, delta=1e-6).verdict)
-    do not do this: the noise will exceed the signal; 7,057 users would do
+    do not do this: the noise will exceed the signal; 6,749 users would do
     """
     rows = [float(m) for m in rows_per_user] if isinstance(rows_per_user, Sequence) else [float(rows_per_user)]
     goal = signal / 10 if target is None else target
