@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from userdp.algorithms.calibration import FIRST_LOOK, first_look
-from userdp.algorithms.templates import ROWS_OF_SIDES, Magnitudes, read_place
+from userdp.algorithms.templates import Magnitudes, read_place
 
 N = 1000
-BELOW, AROUND, ABOVE = ROWS_OF_SIDES
+BELOW, AROUND, ABOVE = range(3)
 
 
 def histogram(shares: dict[tuple[int, float], float], sigma: float, seed: int) -> np.ndarray:

@@ -385,6 +385,19 @@ def test_units_change_predictions_only_through_noise(estimator, move, epsilon):
     assert np.sqrt(np.mean(difference**2)) < 0.15 * np.std(getattr(base, score)(X))
 
 
+def test_a_far_column_among_ten_costs_no_more_than_noise():
+    """Whatever the seed: the largest error of five fits is at most twice that of five without the shift."""
+    rng = np.random.default_rng(0)
+    users, X = np.repeat(np.arange(2000), 3), rng.normal(size=(6000, 10))
+    y = X @ np.linspace(-0.5, 0.5, 10) + 0.5 * rng.normal(size=len(users))
+    errors = {}
+    for shift in (0.0, 1e3, 1e6):
+        moved = X + np.eye(10)[0] * shift
+        models = [fit(LinearRegression, moved, y, users, epsilon=1.0, random_state=seed) for seed in range(5)]
+        errors[shift] = max(np.mean((model.predict(moved) - X @ np.linspace(-0.5, 0.5, 10)) ** 2) for model in models)
+    assert max(errors.values()) < 2 * errors[0.0]
+
+
 def test_a_column_with_most_rows_at_one_value_keeps_its_width():
     """Nine rows in ten at 1990: zooming in on them must not lose the others."""
     rng = np.random.default_rng(0)

@@ -295,7 +295,7 @@ class Descent:
         scale of its first zoom.
         """
         plan, left = self.plan, self.plan.units - self.plan.look
-        even = left / 5  # what most columns need, if at all
+        even = left / 7  # 10^6 spreads from zero take six zooms, and one more shows that it was the last
         first, zooms = scale.copy(), 0
         while zooms < ZOOMS and len(narrow):
             share = min(plan.look * math.sqrt(len(narrow) / len(center)), even)

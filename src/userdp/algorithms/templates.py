@@ -33,7 +33,6 @@ SIDES = np.array(
         (0.8, 0.2, 0),
     ]
 )
-ROWS_OF_SIDES = (0, 1, 2)  # of ``counts``: below, around, above
 USUAL_OCTAVE = -1.0  # sizes between a rare flag and a standardized column are usual
 STRANGEST = 12.0  # no size is less likely than e^-12 of a usual one
 HAS_ZEROS = 2.0  # a column has zeros only if they are seen: one far from zero has none
