@@ -386,7 +386,7 @@ def test_units_change_predictions_only_through_noise(estimator, move, epsilon):
 
 
 def test_a_far_column_among_ten_mostly_costs_no_more_than_noise():
-    """The median error of five fits is at most twice that without the shift (one of the five is three times as large)."""
+    """The median error of five fits is at most twice that without the shift. The largest is three times as large."""
     rng = np.random.default_rng(0)
     users, X = np.repeat(np.arange(2000), 3), rng.normal(size=(6000, 10))
     y = X @ np.linspace(-0.5, 0.5, 10) + 0.5 * rng.normal(size=len(users))
