@@ -15,6 +15,7 @@ from userdp.algorithms.calibration import (
     closer_look,
     denoise,
     first_look,
+    lost_spread,
 )
 from userdp.data import UserBlock
 from userdp.mechanisms.histogram import _count_magnitudes, _count_rows, linear_bins, log_bins
@@ -74,17 +75,30 @@ def test_closer_look_resolves_a_far_narrow_column():
     bins = linear_bins(-4.0, 4.0, 64)
     for seed, still in ((1, True), (2, False)):
         counts = look([(years - center[0]) / scale[0]], bins, sigma, seed)
-        center, scale, narrow = closer_look(counts, sigma, bins, center, scale, N)
-        assert narrow[0] == still
+        found = closer_look(counts, np.array([sigma]), bins, center, scale, N)
+        center, scale = found.center, found.scale
+        assert found.narrow[0] == still
+        assert not found.unclear[0]
+        assert abs(found.missing[0]) < 5 * found.noise[0]
     assert abs(center[0] - 2008) < 3
     assert 2 < scale[0] < 8
 
 
-def test_closer_look_leaves_columns_near_zero_alone():
-    column = (np.random.default_rng(4).random(N) < 0.02).astype(float)
-    bins = linear_bins(-4.0, 4.0, 64)
-    center, scale, _ = closer_look(look([column / 0.3], bins, SIGMA), SIGMA, bins, np.zeros(1), np.array([0.3]), N)
-    assert (center[0], scale[0]) == (0.0, 0.3)
+def test_closer_look_at_noise_stays_where_it_was():
+    """Noise of half of all users in every bin says nothing: 50 columns keep about their places and scales."""
+    counts = 0.5 * N * np.random.default_rng(4).normal(size=(50, 64))
+    found = closer_look(counts, np.full(50, 0.5 * N), linear_bins(-4.0, 4.0, 64), np.full(50, 7.0), np.ones(50), N)
+    assert not np.any(found.narrow)
+    assert np.all(found.unclear)
+    assert np.sqrt(np.mean((found.center - 7) ** 2)) < 1
+    assert np.all(found.scale > 0.5)
+
+
+def test_lost_spread_counts_users_where_they_were_lost():
+    scales, noise = np.array([400.0, 15.0, 0.5, 0.02]), np.full(4, 0.03)
+    assert lost_spread(scales, np.array([0.05, -0.02, 0.04, 0.01]), noise) == 0.0
+    tenth = lost_spread(scales, np.array([0.02, 0.11, 0.08, 0.12]), noise)
+    assert math.sqrt(0.08) * 15 < tenth < math.sqrt(0.12) * 15
 
 
 def test_denoise_is_positive_definite_and_close_when_noise_is_small():

@@ -62,7 +62,8 @@ def test_a_heap_is_placed_and_measured(width):
         values = 32 + 10 * rng.uniform(-1, 1) + width * rng.normal(size=N)
         counts, _ = np.histogram(values, np.arange(65))
         noisy = counts + N / 25 * np.random.default_rng(seed).normal(size=64)
-        place, spread, doubt = read_place(noisy[None, :], N / 25, N)
+        place, spread, doubt, _, thin = read_place(noisy[None, :], np.array([N / 25]), N)
+        assert (thin[0] > 0.9) == (width < 1)
         assert abs(place[0] - values.mean()) < 0.6 + 0.5 * width + doubt[0]
         assert 0.5 * width < spread[0] < 1.6 * width + 0.6 + doubt[0]
         assert doubt[0] < 1 + 1.2 * width

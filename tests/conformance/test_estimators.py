@@ -385,19 +385,21 @@ def test_units_change_predictions_only_through_noise(estimator, move, epsilon):
     assert np.sqrt(np.mean(difference**2)) < 0.15 * np.std(getattr(base, score)(X))
 
 
-def test_a_far_column_among_ten_mostly_costs_no_more_than_noise():
-    """The median error of five fits is at most twice that without the shift. The largest is three times as large."""
+@pytest.mark.parametrize("far", [1, 10])
+def test_far_columns_cost_no_more_than_noise(far):
+    """Ten columns, one or all of them shifted: errors of 15 fits, in order. Ten places are more to learn than one."""
     rng = np.random.default_rng(0)
     users, X = np.repeat(np.arange(2000), 3), rng.normal(size=(6000, 10))
-    y = X @ np.linspace(-0.5, 0.5, 10) + 0.5 * rng.normal(size=len(users))
+    truth = X @ np.linspace(-0.5, 0.5, 10)
+    y = truth + 0.5 * rng.normal(size=len(users))
     errors = {}
     for shift in (0.0, 1e3, 1e6):
-        moved = X + np.eye(10)[0] * shift
-        models = [fit(LinearRegression, moved, y, users, epsilon=1.0, random_state=seed) for seed in range(5)]
-        errors[shift] = np.median(
-            [np.mean((model.predict(moved) - X @ np.linspace(-0.5, 0.5, 10)) ** 2) for model in models]
-        )
-    assert max(errors.values()) < 2 * errors[0.0]
+        moved = X + shift * (np.arange(10) < far)
+        models = [fit(LinearRegression, moved, y, users, epsilon=1.0, random_state=seed) for seed in range(15)]
+        errors[shift] = np.sort([np.mean((model.predict(moved) - truth) ** 2) for model in models])
+    for shift in (1e3, 1e6):
+        assert np.median(errors[shift]) < (1.5 if far == 1 else 2) * np.median(errors[0.0])
+        assert np.all(errors[shift] < (2 if far == 1 else 4) * errors[0.0])
 
 
 def test_a_column_with_most_rows_at_one_value_keeps_its_width():

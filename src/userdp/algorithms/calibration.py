@@ -21,6 +21,9 @@ REACH = 5.0  # octaves around the size found in which single bins may add to it
 MOVE = 0.6  # a column is moved if its mean is so much of its root mean square
 ASIDE = 0.2  # probability that all users lie on one side of zero, from which on a closer look pays
 HEAVY = 1.5  # a column on one side of zero but nearer than so many scales has a heavy tail, which closer looks lose
+UNCLEAR = 0.5  # a place is unclear if its standard deviation is so much of the column's
+SURE = 0.98  # probability that a column lies in a bin or two from which on it is taken for narrow
+LOST = 3.0  # deviations of the noise from which on users count as lost in zooms
 WITHIN_OCTAVE = 0.2  # standard deviation of numbers inside an octave, over its middle
 
 
@@ -59,30 +62,52 @@ def first_look(counts: Floats, sigma: float, bins: Bins, n_users: int) -> tuple[
     return center, scale, (aside > ASIDE) & (np.abs(center) > HEAVY * scale)
 
 
-def far(center: Any, scale: Any) -> Any:
-    """Whether a column lies so far from zero that its location matters: by more than its scale."""
-    return np.abs(center) > scale
+@dataclass(frozen=True, eq=False)
+class CloserLook:
+    """What noisy histograms of (x − center)/scale say of columns that lie far from zero.
+
+    ``narrow`` columns show in a bin or two: they may be narrower still. In ``unclear`` ones noise hides the place: they
+    are worth another look. ``missing`` is the share of users not seen around the place, ``noise`` its deviation.
+    """
+
+    center: Floats
+    scale: Floats
+    narrow: NDArray[np.bool_]
+    unclear: NDArray[np.bool_]
+    missing: Floats
+    noise: Floats
 
 
-def closer_look(
-    counts: Floats, sigma: float, bins: Bins, center: Floats, scale: Floats, n_users: int
-) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """Better location and scale from noisy histograms of (x − center)/scale, for features that lie far from zero; and
-    which of them are so narrow that they may be narrower still.
+def closer_look(counts: Floats, sigma: Floats, bins: Bins, center: Floats, scale: Floats, n_users: int) -> CloserLook:
+    """Better location and scale from noisy histograms of (x − center)/scale; ``sigma`` is the noise of each.
 
-    A feature that is not ``far`` from zero needs no better location: it is left alone. Users that are not seen around
-    the place found, by more than half a deviation of the noise, count as one scale away.
+    Rows that do not lie in the heap count as one scale away. Around a narrow place the next look will tell of them
+    (``lost_spread``).
     """
     step = float(bins.widths[0])
-    place, width, doubt = read_place(counts, sigma, n_users)
+    place, width, doubt, strays, thin = read_place(counts, sigma, n_users)
     near = np.abs(np.arange(counts.shape[1]) + 0.5 - place[:, None]) <= 2.5 * np.maximum(width, doubt)[:, None] + 0.5
-    found, noise = (counts * near).sum(axis=1), sigma * np.sqrt(near.sum(axis=1))
-    hidden = np.clip(1 - (found + 0.5 * noise) / n_users, 0.0, 1.0)
+    missing, noise = 1 - (counts * near).sum(axis=1) / n_users, sigma * np.sqrt(near.sum(axis=1)) / n_users
+    narrow = (thin > SURE) & (doubt < 2) & (missing < 4 * noise)
+    hidden = np.where(narrow, 0.0, strays)
     move = (1 - hidden) * (bins.centers[0] + (place - 0.5) * step)
     spread = np.minimum((1 - hidden) * (width**2 + doubt**2) * step**2 + hidden, 1.0)
-    looked = far(center, scale)
-    narrow = looked & (width < 1.3) & (doubt < 2) & (found + 4 * noise > n_users)
-    return np.where(looked, center + move * scale, center), np.where(looked, np.sqrt(spread) * scale, scale), narrow
+    unclear = ~narrow & ((doubt > UNCLEAR * width) | ((thin > 1 - SURE) & (missing < 4 * noise)))
+    return CloserLook(center + move * scale, np.sqrt(spread) * scale, narrow, unclear, missing, noise)
+
+
+def lost_spread(scales: Floats, missing: Floats, noise: Floats) -> float:
+    """What users add to a column's scale who were lost in closer and closer looks with these ``scales``.
+
+    Every look misses the users that an earlier one lost, and those lie about one of its scales away. That look is the
+    one that explains the shares best; they count if they exceed three deviations of their noise, for the first scales
+    are large.
+    """
+    precision = np.cumsum(1 / noise[::-1] ** 2)[::-1]
+    share = np.cumsum((missing / noise**2)[::-1])[::-1] / precision  # of users lost in this look, by all later ones
+    evidence = share * np.sqrt(precision)
+    lost = int(np.argmax(evidence))
+    return math.sqrt(min(float(share[lost]), 1.0)) * float(scales[lost]) if evidence[lost] > LOST else 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,6 +33,7 @@ from userdp.algorithms.calibration import (
     denoise,
     first_look,
     gradient_sizes,
+    lost_spread,
     threshold,
 )
 from userdp.algorithms.path import Path
@@ -66,7 +67,8 @@ MOMENT_ALIGNMENT = 0.5
 CAP_FLOOR = math.sqrt(0.5)
 ZOOMS = 8  # each narrows a column by a factor of up to 28
 ZOOM = linear_bins(-4.0, 4.0, 64)
-LARGEST_ZOOM = 0.1  # share of the budget for zooms
+LARGEST_ZOOM = 0.02  # share of the budget for one of them
+NEVER = 5  # a column 10^6 spreads from zero shows its width in the fifth zoom
 LARGEST_MOMENT = 400  # beyond this many features a full second moment costs more than it brings
 
 
@@ -170,7 +172,7 @@ class DefaultPlan:
     @property
     def units(self) -> float:
         """Most that the units of all columns may cost: the first look, and zooms."""
-        return self.look + min(ZOOMS * self.look, LARGEST_ZOOM)
+        return self.look + ZOOMS * min(self.look, LARGEST_ZOOM)
 
     @property
     def blur(self) -> float:
@@ -288,31 +290,47 @@ class Descent:
         centers[looked], scales[looked] = center, scale
         return centers, scales
 
-    def _zoom(self, center: Floats, scale: Floats, narrow: NDArray[np.intp], columns: Columns) -> None:
-        """Look closer at ``narrow`` columns, as long as they show in a bin or two; many cost more than few.
+    def _zoom(self, center: Floats, scale: Floats, chosen: NDArray[np.intp], columns: Columns) -> None:
+        """Look closer at ``chosen`` columns as long as they show in a bin or two; then again at those that noise hides.
 
-        A column that never shows its width has most of its rows at one value. The others matter then: it keeps the
-        scale of its first zoom.
+        A column that never shows its width has most of its rows at one value. The others matter then; where not even
+        they are seen it keeps the scale of its first zoom.
         """
-        plan, left = self.plan, self.plan.units - self.plan.look
-        even = left / 7  # 10^6 spreads from zero take six zooms, and one more shows that it was the last
-        first, zooms = scale.copy(), 0
-        while zooms < ZOOMS and len(narrow):
-            share = min(plan.look * math.sqrt(len(narrow) / len(center)), even)
+        plan, left, zooms = self.plan, self.plan.units - self.plan.look, 0
+        at, unit, first = center.copy(), scale.copy(), scale.copy()
+        sums, precision = np.zeros((len(center), len(ZOOM.centers))), np.zeros(len(center))
+        narrow, unclear = np.zeros((2, len(center)), dtype=bool)
+        narrow[chosen] = True
+        seen: dict[int, list[tuple[float, float, float]]] = {column: [] for column in chosen.tolist()}
+        while zooms < ZOOMS and len(chosen := np.flatnonzero(narrow if narrow.any() else unclear)):
+            share = min(plan.look * math.sqrt(len(chosen) / len(center)), LARGEST_ZOOM)
             if share > left or self._gdp(share) < SMALLEST_GDP:
                 break
-            zooms, left, gdp = zooms + 1, left - share, self._gdp(share)
-            label = f"units {zooms + 1}"
+            zooms, left, gdp, label = zooms + 1, left - share, self._gdp(share), f"units {zooms + 2}"
             counts, sigma = row_histograms(
-                self.engine, center, scale, ZOOM, gdp, self.adjacency, self.channel, label, columns, narrow
+                self.engine, at, unit, ZOOM, gdp, self.adjacency, self.channel, label, columns, chosen
             )
-            found = closer_look(counts, sigma, ZOOM, center[narrow], scale[narrow], plan.n_users)
-            center[narrow], scale[narrow] = found[:2]
+            sums[chosen] += counts / sigma**2
+            precision[chosen] += 1 / sigma**2
+            mean, error = sums[chosen] / precision[chosen, None], 1 / np.sqrt(precision[chosen])
+            look = closer_look(mean, error, ZOOM, at[chosen], unit[chosen], plan.n_users)
+            center[chosen], scale[chosen], narrow[chosen], unclear[chosen] = (
+                look.center,
+                look.scale,
+                look.narrow,
+                look.unclear,
+            )
+            for i in np.flatnonzero(~look.unclear):
+                size = float(look.narrow[i] * unit[chosen[i]])
+                seen[int(chosen[i])].append((size, float(look.missing[i]), float(look.noise[i])))
             if zooms == 1:
-                first[narrow] = scale[narrow]
-            narrow = narrow[found[2]]
-        if zooms > 2:
-            scale[narrow] = first[narrow]
+                first[chosen] = look.scale
+            on = chosen[look.narrow]
+            at[on], unit[on], sums[on], precision[on] = center[on], scale[on], 0.0, 0.0
+        for column, looks in seen.items():
+            lost = lost_spread(*np.array(looks).T) if looks else 0.0
+            never = narrow[column] and len(looks) >= NEVER and not lost
+            scale[column] = first[column] if never else math.hypot(scale[column], lost)
 
     def typical_rows(self) -> float:
         """A private mean number of rows a user."""

@@ -36,9 +36,11 @@ SIDES = np.array(
 USUAL_OCTAVE = -1.0  # sizes between a rare flag and a standardized column are usual
 STRANGEST = 12.0  # no size is less likely than e^-12 of a usual one
 HAS_ZEROS = 2.0  # a column has zeros only if they are seen: one far from zero has none
+SAME_SIZE = 4.0  # values of one size on both sides of zero are flags, −1 and 1; those of another size have to be seen
 # Spreads in bins of a column that a zoom looks at, and shares of its rows that may lie anywhere.
 WIDTHS = (0.0, 0.6, 1.0, 1.6, 2.5, 4.0, 6.5, 10.0, 16.0)
-STRAYS = (0.0, 0.1)
+STRAYS = (0.0, 0.1, 0.3)
+AROUND = 0.19  # standard deviation of a place around the middle of the histogram, over the whole of it
 WITHIN = 0.29  # standard deviation inside a bin, in bins
 CHUNK = 64  # columns at a time: their likelihoods take 20 MB
 
@@ -94,19 +96,23 @@ class Magnitudes:
         )
         size = 0.5 * np.log(other[:, 0] * square)  # (zeros, profiles)
         prior = -np.minimum(np.abs(size / math.log(2) - USUAL_OCTAVE), STRANGEST) - HAS_ZEROS * (other[:, 0] < 1)
-        weights = normalized(n_users * (likely - 0.5 * n_users * length) / sigma**2 + prior[:, None])
+        far_from_one = np.abs(np.log2(mean)) > 2  # no flags
+        one_size = far_from_one & (np.square(self.shapes).sum(axis=1) >= 0.5)
+        prior = prior[:, None] - SAME_SIZE * (one_size & (SIDES.max(axis=1) < 1)[:, None])
+        weights = normalized(n_users * (likely - 0.5 * n_users * length) / sigma**2 + prior)
         balance = (SIDES[:, 2] - SIDES[:, 0])[:, None] * np.sqrt(other) * mean / np.sqrt(square)
         found = np.exp(np.einsum("czsp,zp->c", weights, size))
         expected = np.empty_like(counts)
         expected[:, :, 1:] = np.einsum("czsp,zu,st->ctp", weights, other[:, 0], SIDES, optimize=True) @ self.shapes
         expected[:, :, 0] = 0.0
         expected[:, 1, 0] = np.einsum("czsp,zu->c", weights, 1 - other[:, 0])
-        aside = weights[:, 0, np.abs(SIDES[:, 2] - SIDES[:, 0]) == 1].sum(axis=(1, 2))
+        one_side = weights[:, :, np.abs(SIDES[:, 2] - SIDES[:, 0]) == 1].sum(axis=2)
+        aside = one_side[:, 0].sum(axis=1) + one_side[:, 1] @ far_from_one
         return found, found * np.einsum("czsp,zsp->c", weights, balance), aside, n_users * expected
 
 
 @lru_cache(maxsize=4)
-def _places(bins: int) -> tuple[Floats, Floats, Floats, Floats]:
+def _places(bins: int) -> tuple[Floats, Floats, Floats, Floats, Floats]:
     """Templates over equal bins, (templates, bins): places and spreads in bins, and log priors; spreads are alike."""
     middle, found = np.arange(bins) + 0.5, []
     for width in WIDTHS:
@@ -117,17 +123,19 @@ def _places(bins: int) -> tuple[Floats, Floats, Floats, Floats]:
             else:
                 shape = np.exp(-0.5 * np.square((middle - place) / width)) / (math.sqrt(2 * math.pi) * width)
                 shape /= max(float(shape.sum()), 0.9)
-            prior = -math.log(len(at)) - 2.5 * (stray > 0)
-            found.append(((1 - stray) * shape + stray / bins, place, math.hypot(width, WITHIN), prior))
-    shapes, places, widths, priors = (np.array(part) for part in zip(*found))
-    return shapes, places, widths, priors
+            prior = -math.log(len(at)) - 2.5 * (stray > 0) - 0.5 * ((place - bins / 2) / (AROUND * bins)) ** 2
+            found.append(((1 - stray) * shape + stray / bins, place, math.hypot(width, WITHIN), stray, prior))
+    shapes, places, widths, strays, priors = (np.array(part) for part in zip(*found))
+    return shapes, places, widths, strays, priors
 
 
-def read_place(counts: Floats, sigma: float, n_users: int) -> tuple[Floats, Floats, Floats]:
-    """Place and spread, in bins, of what lies in one heap of each noisy histogram; and how sure the place is."""
-    shapes, places, widths, priors = _places(counts.shape[1])
-    fit = n_users * (counts @ shapes.T - 0.5 * n_users * np.square(shapes).sum(axis=1)) / sigma**2
+def read_place(counts: Floats, sigma: Floats, n_users: int) -> tuple[Floats, ...]:
+    """Place and spread, in bins, of the heap in each noisy histogram; how sure the place is; the share of rows that may
+    lie anywhere; and the probability that the heap is a bin or two.
+    """
+    shapes, places, widths, strays, priors = _places(counts.shape[1])
+    fit = n_users * (counts @ shapes.T - 0.5 * n_users * np.square(shapes).sum(axis=1)) / np.square(sigma)[:, None]
     weights = normalized(fit + priors)
     place = weights @ places
     doubt = np.sqrt(np.maximum(weights @ places**2 - place**2, 0.0))
-    return place, np.exp(weights @ np.log(widths)), doubt
+    return place, np.exp(weights @ np.log(widths)), doubt, weights @ strays, weights @ (widths < 1.3)
