@@ -23,7 +23,7 @@ ASIDE = 0.2  # probability that all users lie on one side of zero, from which on
 HEAVY = 1.5  # a column on one side of zero but nearer than so many scales has a heavy tail, which closer looks lose
 UNCLEAR = 0.5  # a place is unclear if its standard deviation is so much of the column's
 SURE = 0.98  # probability that a column lies in a bin or two from which on it is taken for narrow
-LOST = 3.0  # deviations of the noise from which on users count as lost in zooms
+LOST = 4.0  # deviations of the noise from which on users count as lost in zooms
 WITHIN_OCTAVE = 0.2  # standard deviation of numbers inside an octave, over its middle
 
 
@@ -100,7 +100,7 @@ def lost_spread(scales: Floats, missing: Floats, noise: Floats) -> float:
     """What users add to a column's scale who were lost in closer and closer looks with these ``scales``.
 
     Every look misses the users that an earlier one lost, and those lie about one of its scales away. That look is the
-    one that explains the shares best; they count if they exceed three deviations of their noise, for the first scales
+    one that explains the shares best; they count if they exceed four deviations of their noise, for the first scales
     are large.
     """
     precision = np.cumsum(1 / noise[::-1] ** 2)[::-1]

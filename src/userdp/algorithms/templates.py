@@ -34,9 +34,9 @@ SIDES = np.array(
     ]
 )
 USUAL_OCTAVE = -1.0  # sizes between a rare flag and a standardized column are usual
-STRANGEST = 12.0  # no size is less likely than e^-12 of a usual one
+STRANGEST = 8.0  # no size is less likely than e^-8 of a usual one: one column in a hundred is strange
 HAS_ZEROS = 2.0  # a column has zeros only if they are seen: one far from zero has none
-SAME_SIZE = 4.0  # values of one size on both sides of zero are flags, −1 and 1; those of another size have to be seen
+SAME_SIZE = 8.0  # values of one size on both sides of zero are flags, −1 and 1; those of another size have to be seen
 # Spreads in bins of a column that a zoom looks at, and shares of its rows that may lie anywhere.
 WIDTHS = (0.0, 0.6, 1.0, 1.6, 2.5, 4.0, 6.5, 10.0, 16.0)
 STRAYS = (0.0, 0.1, 0.3)
