@@ -1,4 +1,4 @@
-"""The benchmarks of the source tree: ``userdp bench accuracy | speed``."""
+"""The benchmarks of the source tree: ``userdp bench accuracy | speed | units``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ FOLDER = Path(__file__).resolve().parents[3] / "benchmarks"
 BENCHMARKS = {
     "accuracy": "excess loss of the default fit and of every rival, tables and pictures; continues where it stopped",
     "speed": "time and memory of a fit, as ratios to non-private fits and to rivals",
+    "units": "what it costs when columns are multiplied or lie far from zero",
 }
 
 
