@@ -97,8 +97,10 @@ def test_closer_look_at_noise_stays_where_it_was():
 def test_lost_spread_counts_users_where_they_were_lost():
     scales, noise = np.array([400.0, 15.0, 0.5, 0.02]), np.full(4, 0.03)
     assert lost_spread(scales, np.array([0.05, -0.02, 0.04, 0.01]), noise) == 0.0
-    tenth = lost_spread(scales, np.array([0.02, 0.11, 0.08, 0.12]), noise)
+    tenth = lost_spread(scales, np.array([0.02, 0.11, 0.08, 0.12]), noise / 3)
     assert math.sqrt(0.08) * 15 < tenth < math.sqrt(0.12) * 15
+    # Where noise leaves it open which look lost them, the larger scale counts.
+    assert tenth < lost_spread(scales, np.array([0.02, 0.11, 0.08, 0.12]), noise / 1.5) < 400
 
 
 def test_denoise_is_positive_definite_and_close_when_noise_is_small():

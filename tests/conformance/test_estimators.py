@@ -412,3 +412,35 @@ def test_a_column_with_most_rows_at_one_value_keeps_its_width():
     for seed in range(3):
         scale = fit(LogisticRegression, X, y, users, epsilon=1.0, random_state=seed).release_.details["scale"]
         assert np.all((scale / X.std(axis=0) > 0.25) & (scale / X.std(axis=0) < 8))
+
+
+@pytest.mark.parametrize("share", [0.8, 0.9])
+def test_rows_away_from_a_common_value_are_not_lost(share):
+    """Whatever look loses them: clamped at 64 private units, a column still tells what it told."""
+    users = np.repeat(np.arange(3000), 3)
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        column = np.where(rng.random(len(users)) < share, 1990.0, 1950.0 + rng.integers(0, 60, len(users)))
+        X = np.column_stack([column, rng.normal(size=len(users))])
+        release = fit(LinearRegression, X, X[:, 1], users, epsilon=1.0, random_state=seed).release_
+        center, scale = release.details["center"][0], release.details["scale"][0]
+        seen = np.clip((column - center) / scale, -64, 64)
+        assert np.corrcoef(seen, column)[0, 1] > 0.95
+
+
+def test_a_far_column_with_zeros_keeps_them_apart():
+    """Unix times where one row in ten is missing and says 0: the median of 15 fits is as good as for the flag alone."""
+    users = np.repeat(np.arange(2000), 3)
+    errors = {"times": [], "flag": []}
+    for seed in range(15):
+        rng = np.random.default_rng(seed)
+        missing = rng.random(len(users)) < 0.1
+        times = np.where(missing, 0.0, 1.7e9 + 3e7 * rng.random(len(users)))
+        other = rng.normal(size=len(users))
+        truth = 3.0 * missing + other
+        y = truth + 0.5 * rng.normal(size=len(users))
+        for name, column in (("times", times), ("flag", missing.astype(float))):
+            X = np.column_stack([column, other])
+            model = fit(LinearRegression, X, y, users, epsilon=1.0, random_state=seed)
+            errors[name].append(np.mean((model.predict(X) - truth) ** 2))
+    assert np.median(errors["times"]) < 3 * np.median(errors["flag"])

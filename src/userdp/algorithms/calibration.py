@@ -99,15 +99,17 @@ def closer_look(counts: Floats, sigma: Floats, bins: Bins, center: Floats, scale
 def lost_spread(scales: Floats, missing: Floats, noise: Floats) -> float:
     """What users add to a column's scale who were lost in closer and closer looks with these ``scales``.
 
-    Every look misses the users that an earlier one lost, and those lie about one of its scales away. That look is the
-    one that explains the shares best; they count if they exceed four deviations of their noise, for the first scales
-    are large.
+    Every look misses the users that an earlier one lost, and those lie about one of its scales away. They count if the
+    look that explains the shares best exceeds four deviations of the noise, for the first scales are large. Which look
+    lost them is then uncertain: scales are averaged by likelihood, for too small a one does more harm.
     """
     precision = np.cumsum(1 / noise[::-1] ** 2)[::-1]
     share = np.cumsum((missing / noise**2)[::-1])[::-1] / precision  # of users lost in this look, by all later ones
-    evidence = share * np.sqrt(precision)
-    lost = int(np.argmax(evidence))
-    return math.sqrt(min(float(share[lost]), 1.0)) * float(scales[lost]) if evidence[lost] > LOST else 0.0
+    evidence = np.maximum(share, 0.0) * np.sqrt(precision)
+    if evidence.max() < LOST:
+        return 0.0
+    likely = np.exp(0.5 * (evidence**2 - evidence.max() ** 2))
+    return float((likely * np.sqrt(np.clip(share, 0.0, 1.0))) @ scales / likely.sum())
 
 
 @dataclass(frozen=True, eq=False)

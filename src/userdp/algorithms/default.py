@@ -297,10 +297,12 @@ class Descent:
         they are seen it keeps the scale of its first zoom.
         """
         plan, left, zooms = self.plan, self.plan.units - self.plan.look, 0
-        at, unit, first = center.copy(), scale.copy(), scale.copy()
+        first = scale.copy()
+        at, unit = center.copy(), scale.copy()  # where the next look looks; what all looks there saw:
         sums, precision = np.zeros((len(center), len(ZOOM.centers))), np.zeros(len(center))
         narrow, unclear = np.zeros((2, len(center)), dtype=bool)
         narrow[chosen] = True
+        # Of each column: units in which users may have been lost (0 where a look was the last), the share missing, noise.
         seen: dict[int, list[tuple[float, float, float]]] = {column: [] for column in chosen.tolist()}
         while zooms < ZOOMS and len(chosen := np.flatnonzero(narrow if narrow.any() else unclear)):
             share = min(plan.look * math.sqrt(len(chosen) / len(center)), LARGEST_ZOOM)
@@ -314,12 +316,8 @@ class Descent:
             precision[chosen] += 1 / sigma**2
             mean, error = sums[chosen] / precision[chosen, None], 1 / np.sqrt(precision[chosen])
             look = closer_look(mean, error, ZOOM, at[chosen], unit[chosen], plan.n_users)
-            center[chosen], scale[chosen], narrow[chosen], unclear[chosen] = (
-                look.center,
-                look.scale,
-                look.narrow,
-                look.unclear,
-            )
+            center[chosen], scale[chosen] = look.center, look.scale
+            narrow[chosen], unclear[chosen] = look.narrow, look.unclear
             for i in np.flatnonzero(~look.unclear):
                 size = float(look.narrow[i] * unit[chosen[i]])
                 seen[int(chosen[i])].append((size, float(look.missing[i]), float(look.noise[i])))

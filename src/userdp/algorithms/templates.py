@@ -36,7 +36,6 @@ SIDES = np.array(
 USUAL_OCTAVE = -1.0  # sizes between a rare flag and a standardized column are usual
 STRANGEST = 8.0  # no size is less likely than e^-8 of a usual one: one column in a hundred is strange
 HAS_ZEROS = 2.0  # a column has zeros only if they are seen: one far from zero has none
-SAME_SIZE = 8.0  # values of one size on both sides of zero are flags, −1 and 1; those of another size have to be seen
 # Spreads in bins of a column that a zoom looks at, and shares of its rows that may lie anywhere.
 WIDTHS = (0.0, 0.6, 1.0, 1.6, 2.5, 4.0, 6.5, 10.0, 16.0)
 STRAYS = (0.0, 0.1, 0.3)
@@ -96,18 +95,14 @@ class Magnitudes:
         )
         size = 0.5 * np.log(other[:, 0] * square)  # (zeros, profiles)
         prior = -np.minimum(np.abs(size / math.log(2) - USUAL_OCTAVE), STRANGEST) - HAS_ZEROS * (other[:, 0] < 1)
-        far_from_one = np.abs(np.log2(mean)) > 2  # no flags
-        one_size = far_from_one & (np.square(self.shapes).sum(axis=1) >= 0.5)
-        prior = prior[:, None] - SAME_SIZE * (one_size & (SIDES.max(axis=1) < 1)[:, None])
-        weights = normalized(n_users * (likely - 0.5 * n_users * length) / sigma**2 + prior)
+        weights = normalized(n_users * (likely - 0.5 * n_users * length) / sigma**2 + prior[:, None])
         balance = (SIDES[:, 2] - SIDES[:, 0])[:, None] * np.sqrt(other) * mean / np.sqrt(square)
         found = np.exp(np.einsum("czsp,zp->c", weights, size))
         expected = np.empty_like(counts)
         expected[:, :, 1:] = np.einsum("czsp,zu,st->ctp", weights, other[:, 0], SIDES, optimize=True) @ self.shapes
         expected[:, :, 0] = 0.0
         expected[:, 1, 0] = np.einsum("czsp,zu->c", weights, 1 - other[:, 0])
-        one_side = weights[:, :, np.abs(SIDES[:, 2] - SIDES[:, 0]) == 1].sum(axis=2)
-        aside = one_side[:, 0].sum(axis=1) + one_side[:, 1] @ far_from_one
+        aside = weights[:, 0, np.abs(SIDES[:, 2] - SIDES[:, 0]) == 1].sum(axis=(1, 2))
         return found, found * np.einsum("czsp,zsp->c", weights, balance), aside, n_users * expected
 
 
