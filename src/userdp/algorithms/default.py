@@ -302,7 +302,7 @@ class Descent:
         sums, precision = np.zeros((len(center), len(ZOOM.centers))), np.zeros(len(center))
         narrow, unclear = np.zeros((2, len(center)), dtype=bool)
         narrow[chosen] = True
-        # Of each column: units in which users may have been lost (0 where a look was the last), the share missing, noise.
+        # Of each column: the unit in which users may have been lost (0: the look was the last), their share, its noise.
         seen: dict[int, list[tuple[float, float, float]]] = {column: [] for column in chosen.tolist()}
         while zooms < ZOOMS and len(chosen := np.flatnonzero(narrow if narrow.any() else unclear)):
             share = min(plan.look * math.sqrt(len(chosen) / len(center)), LARGEST_ZOOM)
