@@ -280,6 +280,8 @@ def test_there_are_no_weights_to_get_wrong(estimator):
     X, y, users = make(estimator, n_users=20)
     with pytest.raises(TypeError, match="sample_weight"):
         estimator().fit(X, y, groups=users, sample_weight=-np.ones(len(X)))
+    with pytest.raises(ValueError, match=r"^weighting must be one of 'users', 'rows', got ndarray$"):
+        estimator(weighting=-np.ones(20)).fit(X, y, groups=users)
 
 
 @pytest.mark.parametrize("quantile", [0.0, 1.0, -0.5, 2.0])

@@ -150,9 +150,10 @@ def _check_count(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a whole number of at least 1 or None, got {value!r}")
 
 
-def _check_name(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+def _check_name(name: str, value: Any, known: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in known:
+        got = repr(value) if isinstance(value, str) else type(value).__name__
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {got}")
 
 
 def _check_budget(epsilon: float, delta: float, adjacency: Adjacency) -> None:
