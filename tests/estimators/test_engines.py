@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -204,6 +205,14 @@ def test_bad_choices_are_one_line(table: pd.DataFrame, tmp_path: Path) -> None:
     delays = UserDataset.from_arrays(table[FEATURES], table.delay, table.who)
     with pytest.raises(DataError, match="y has more than 1000 different values: these are not classes"):
         model.fit(delays)
+    assert not hasattr(model, "release_")
+
+
+def test_targets_that_do_not_fit_beside_the_table_are_one_line(client: Client, table: pd.DataFrame) -> None:
+    frame, model = dd.from_pandas(table, npartitions=2), userdp.LogisticRegression(engine=client)
+    for late in (da.from_array(table.late.to_numpy(), chunks=1000), frame[["late"]]):
+        with pytest.raises(DataError, match=r"^y and groups cannot be put beside X \(.*\): name columns of X instead$"):
+            model.fit(frame[FEATURES], late, groups=frame.who)
     assert not hasattr(model, "release_")
 
 

@@ -78,8 +78,8 @@ def _named(X: Any, y: Any, groups: Any) -> tuple[Any, str | None, str]:
     series = {name: value for name, value in ((_TARGET, y), (_USER, groups)) if _is_dask(value)}
     try:
         frame = X.assign(**series) if series else X
-    except (ValueError, NotImplementedError) as error:
-        raise DataError(f"y and groups do not have the partitions of X ({error}): name columns of X instead") from None
+    except (ValueError, TypeError) as error:  # arrays with other partitions; a table where a column is wanted
+        raise DataError(f"y and groups cannot be put beside X ({error}): name columns of X instead") from None
     return frame, _TARGET if _TARGET in series else y, _USER if _USER in series else groups
 
 
