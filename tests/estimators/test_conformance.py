@@ -284,6 +284,14 @@ def test_there_are_no_weights_to_get_wrong(estimator):
         estimator(weighting=-np.ones(20)).fit(X, y, groups=users)
 
 
+@pytest.mark.parametrize("name", ["algorithm", "adjacency", "weighting"])
+@pytest.mark.parametrize("value", [np.ones(3), np.array(["replace"]), ["users"], 3, None], ids=repr)
+def test_what_is_no_name_gets_one_line(name, value):
+    X, y, users = make(QuantileRegressor, n_users=20)
+    with pytest.raises(ValueError, match=rf"^{name} must be one of [^\n]*, got {type(value).__name__}$"):
+        QuantileRegressor(**{name: value}).fit(X, y, groups=users)
+
+
 @pytest.mark.parametrize("quantile", [0.0, 1.0, -0.5, 2.0])
 def test_quantile_outside_the_unit_interval(quantile):
     with pytest.raises(ValueError, match="quantile"):

@@ -12,12 +12,13 @@ Adjacency = Literal["replace", "add-remove"]
 Unit = Literal["user", "row"]
 
 
-def check_adjacency(adjacency: str) -> Adjacency:
+def check_adjacency(adjacency: Any) -> Adjacency:
     """Return ``adjacency`` if it names a supported neighbouring relation, else raise."""
     for known in get_args(Adjacency):
-        if adjacency == known:
+        if isinstance(adjacency, str) and adjacency == known:
             return known  # type: ignore[no-any-return]
-    raise ValueError(f"adjacency must be one of {', '.join(map(repr, get_args(Adjacency)))}, got {adjacency!r}")
+    got = repr(adjacency) if isinstance(adjacency, str) else type(adjacency).__name__
+    raise ValueError(f"adjacency must be one of {', '.join(map(repr, get_args(Adjacency)))}, got {got}")
 
 
 def sum_sensitivity(cap: float, adjacency: Adjacency) -> float:
