@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -69,14 +70,9 @@ class FeatureMap:
         return self.center, 1.0 / self.scale, float(self.bound)
 
     @cached_property
-    def inverse(self) -> Floats:
-        """1/scale, and 1 for the intercept."""
-        return np.append(1.0 / self.scale, np.ones(int(self.intercept)))
-
-    @cached_property
-    def shift(self) -> Shift:
-        """The map without its units, for gradients."""
-        return Shift.of(self.center, self.bound * self.scale, self.dimension)
+    def shifts(self) -> dict[Any, Shift]:
+        """The map as compiled code knows it."""
+        return Shift.of(self.center, self.scale, self.bound, self.dimension)
 
     def rows(self, features: Rows) -> Floats:
         """Transformed rows, (rows, dimension) float64."""
@@ -192,24 +188,21 @@ class LinearModel:
 
     def user_gradients(self, block: UserBlock, theta: Floats) -> Floats:
         """∇h_k(θ), shape (users, dimension)."""
-        slope, maps, turn = slope_of(self.loss), self.features, self.geometry
-        if slope is not None and as_sparse(block.features) is None:
-            units = maps.target_center, maps.target_scale, maps.target_bound
-            weights, turn = self.coefficients(theta) * maps.inverse, self._turn
-            out = mean_gradients(block.features, maps.shift, weights, block.target, units, block.offsets, slope)
-        else:
-            out = np.zeros((block.n_users, maps.dimension))
-            for tile, offsets, predicted, values in self._tiles(block, theta):
-                maps.add_sums(tile, self.loss.derivative(predicted, values), offsets, out)
-            out /= _row_counts(block)[:, None]
-        return out if turn is None else rows_times(out, turn)
+        out = np.zeros((block.n_users, self.features.dimension))
+        for tile, offsets, predicted, values in self._tiles(block, theta):
+            self.features.add_sums(tile, self.loss.derivative(predicted, values), offsets, out)
+        out /= _row_counts(block)[:, None]
+        return out if self.geometry is None else rows_times(out, self.geometry)
 
-    @cached_property
-    def _turn(self) -> Floats:
-        """From gradients in the units of the features to those of θ."""
-        if self.geometry is None or self.geometry.ndim == 1:
-            return np.asarray(self.features.inverse * (1.0 if self.geometry is None else self.geometry))
-        return self.features.inverse[:, None] * self.geometry
+    def phase_gradients(self, block: UserBlock, theta: Floats) -> Floats:
+        """``user_gradients`` to single precision, in one reading of the rows, where the loss declares its slope."""
+        slope, maps = slope_of(self.loss), self.features
+        if slope is None or as_sparse(block.features) is not None:
+            return self.user_gradients(block, theta)
+        units = maps.target_center, maps.target_scale, maps.target_bound
+        weights = self.coefficients(theta)
+        out = mean_gradients(block.features, maps.shifts, weights, block.target, units, block.offsets, slope)
+        return out if self.geometry is None else rows_times(out, self.geometry)
 
     def curved_rows(self, block: UserBlock, theta: Floats) -> tuple[Floats, Floats]:
         """x̃_j and φ''_j: h_k has the Hessian (1/m_k) Σ_j φ''_j x̃_j x̃_jᵀ."""
