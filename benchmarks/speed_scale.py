@@ -136,7 +136,7 @@ def _gradients(width: int) -> tuple[Any, ...]:
 
     features = FeatureMap(np.zeros(width), np.ones(width), 64.0, intercept=True)
     model = LinearModel(Logistic(), features, np.eye(width + 1) + 0.01)
-    return _clipped_sum, model, np.full(width + 1, 0.01), 0.5
+    return _clipped_sum, model.phase(np.full(width + 1, 0.01)), 0.5
 
 
 def _two_against_one(rows: int, width: int, name: str) -> list[Row]:

@@ -30,6 +30,7 @@ from userdp.losses.vectors import (
     load_sixteen,
     load_sixteen_part,
     minus,
+    negative,
     padded,
     plus,
     plus_product,
@@ -44,26 +45,22 @@ from userdp.losses.vectors import (
     times,
     times_power,
     totals,
-    within,
 )
 
 Singles = NDArray[np.float32]
+Shifts = dict[np.dtype[Any], "Shift"]
 
 LOGISTIC, RESIDUAL, MARGIN = 0, 1, 2
 # Sums are taken over so many columns at a time: that hides how long an addition takes.
 _COLUMNS = 4 * SINGLES
-# Rows of at most so many bytes are mapped in pairs, which reads what is the same for both once. Longer ones are not:
-# memory is fetched ahead of the loop only where it is read from one end to the other.
-_SHORT = 224
 # Numbers and rows in a tile of short rows: many slopes hide how long each takes; more would not stay in the cache.
-_TILE, _HEIGHT = 1 << 12, 4 * SINGLES
+_TILE, _HEIGHT = 1 << 11, 2 * SINGLES
 # Rows of a user that are added up in float32, before float64 takes over.
 _CARRY = 64
-# Mapped rows and targets are clamped here at least, and so are predictions: no sum of ``_CARRY`` float32 overflows.
+# Mapped rows and targets are clamped here at least, and predictions stay below: no sum of float32 overflows.
 _LARGEST, _FARTHEST = 1e12, 1e24
-import os
-AHEAD=int(os.environ.get('AHEAD','1'))
-_ORDINARY = 1e30  # centres and scales of float32 rows beyond this are computed with in float64
+_THINNEST = 1e-300  # smaller scales count as this: a quotient may overflow and is clamped, but is a number
+_ORDINARY = 1e30  # float32 rows with centres or scales beyond this are mapped in float64
 
 
 class Slope(NamedTuple):
@@ -88,37 +85,47 @@ class Shift(NamedTuple):
     """A feature map as compiled code knows it: x ↦ clamp((x − center)·inverse + rest, ±limit), padded with zeros.
 
     In float32 a centre has two parts: the difference of a row and the first is exact where they are close, the other is
-    in ``rest``. The intercept is a column of zeros to which ``ones`` are added.
+    in ``rest``. The intercept is a column of zeros with a rest of 1; ``edges`` are the limits of the last sixteen
+    columns, where it may be.
     """
 
     center: Rows
-    rest: Rows
     inverse: Rows
-    limit: Any
-    ones: Singles
+    rest: Rows
+    limit: float
+    edges: Rows
 
     @classmethod
-    def of(cls, center: Floats, scale: Floats, bound: float, dimension: int) -> dict[Any, Shift]:
+    def of(cls, center: Floats, scale: Floats, bound: float, dimension: int) -> Shifts:
         """Public centres, scales and the bound of the features, for rows of float64 and, if it can hold them, float32.
 
         ``dimension`` counts the intercept.
         """
-        wide, own = round_up(dimension, _COLUMNS), len(center)
-        inverse, limit = np.minimum(1.0 / scale, 1e300), min(bound, _LARGEST)
-        ones = padded(np.r_[np.zeros(own % SINGLES), np.ones(dimension - own)], SINGLES, np.float32)
-        exact = cls(padded(center, wide), aligned(wide), padded(inverse, wide), limit, ones)
-        shifts = {np.dtype(np.float64): exact}
+        columns, wide, limit = len(center), round_up(dimension, _COLUMNS), min(bound, _LARGEST)
+        inverse, rest, edges = 1.0 / np.maximum(scale, _THINNEST), np.zeros(dimension), np.full(SINGLES, limit)
+        rest[columns:], edges[columns % SINGLES :] = 1.0, 1.0
+        parts = padded(center, wide), padded(inverse, wide), padded(rest, wide)
+        shifts = {np.dtype(np.float64): cls(*parts, limit, edges)}
         if np.all(np.abs(center) < _ORDINARY) and np.all((scale < _ORDINARY) & (scale > 1 / _ORDINARY)):
-            first = center.astype(np.float32)
-            parts = first, (first - center) * inverse, inverse
-            shifts[np.dtype(np.float32)] = cls(*(padded(part, wide, np.float32) for part in parts), np.float32(limit), ones)
+            first = parts[0].astype(np.float32)
+            parts = first, parts[1], parts[2] + (first - parts[0]) * parts[1]
+            singles = (padded(part, wide, np.float32) for part in parts)
+            shifts[np.dtype(np.float32)] = cls(*singles, np.float32(limit), edges.astype(np.float32))
         return shifts
+
+
+def fused_weights(weights: Floats, shifts: Shifts) -> Singles:
+    """Coefficients on the mapped features as ``mean_gradients`` takes them: padded, and no prediction overflows."""
+    exact = shifts[np.dtype(np.float64)]
+    largest = _FARTHEST / (len(weights) * max(exact.limit, 1.0))
+    return padded(np.clip(weights, -largest, largest), len(exact.center), np.float32)
 
 
 def mean_gradients(
     features: Rows,
-    shifts: dict[Any, Shift],
-    weights: Floats,
+    shifts: Shifts,
+    weights: Singles,
+    dimension: int,
     target: Floats,
     units: tuple[float, float, float],
     offsets: NDArray[np.int64],
@@ -128,24 +135,21 @@ def mean_gradients(
 
     ``units`` of the target are centre, scale and bound: y = clamp((target − centre)/scale, ±bound).
     """
-    users, dimension = len(offsets) - 1, len(weights)
+    users, wide = len(offsets) - 1, len(weights)
     features = np.ascontiguousarray(features)
     if features.dtype not in shifts:
         features = features.astype(np.float64)
-    shift = shifts[features.dtype]
-    wide = len(shift.center)
-    largest = _FARTHEST / (dimension * max(float(shift.limit), 1.0))
+    # Whole vectors are written: behind a user's sums there are those of users to come, zeros as yet.
     out = np.zeros(users * dimension + _COLUMNS)
-    short = True
-    height = min(max(_TILE // (wide * SINGLES), 1) * SINGLES, _HEIGHT) if short else SINGLES
-    scratch = (aligned(*shape, kind=np.float32) for shape in ((height, wide), (height, SINGLES), (height,), (wide,)))
+    height = min(max(_TILE // (wide * SINGLES), 1) * SINGLES, _HEIGHT)
+    scratch = aligned(height + 1, wide, kind=np.float32), aligned(height, SINGLES + 1, kind=np.float32)
     _add_gradients(
         features,
-        *shift,
-        padded(np.clip(weights, -largest, largest), wide, np.float32),
+        *shifts[features.dtype],
+        weights,
         target,
         units[0],
-        1.0 / units[1],
+        1.0 / max(units[1], _THINNEST),
         min(units[2], _LARGEST),
         offsets,
         dimension,
@@ -153,7 +157,6 @@ def mean_gradients(
         np.float32(slope.lower),
         np.float32(slope.upper),
         np.float32(slope.width),
-        short,
         *scratch,
         out,
     )
@@ -164,10 +167,10 @@ def mean_gradients(
 def _add_gradients(
     features: Rows,
     center: Rows,
-    rest: Rows,
     inverse: Rows,
-    limit: float,
-    ones: Singles,
+    rest: Rows,
+    limit: Any,
+    edges: Rows,
     weights: Singles,
     target: Floats,
     middle: float,
@@ -179,79 +182,52 @@ def _add_gradients(
     lower: np.float32,
     upper: np.float32,
     width: np.float32,
-    short: bool,
     rows: Singles,
     partial: Singles,
-    slopes: Singles,
-    carried: Singles,
     out: Floats,
 ) -> None:
-    """``rows``, ``partial`` (a row's sums over every sixteenth column) and ``slopes`` are scratch for a tile,
-    ``carried`` for sums that the next tile continues.
+    """``rows`` is scratch for a tile, its last one for sums that the next tile continues; ``partial`` for a row's sums
+    over every sixteenth column, and the slopes behind them.
     """
     n_features, end = features.shape[1], offsets[len(offsets) - 1]
-    height, wide = rows.shape
+    height, wide = rows.shape[0] - 1, rows.shape[1]
+    carried, slopes = height * wide, height * SINGLES
     whole = n_features - n_features % SINGLES
     over = n_features - whole
-    low, high = spread_sixteen(-limit), spread_sixteen(limit)
-    ahead = (height if height > SINGLES else 4) * n_features * AHEAD
+    low, high, most = spread_sixteen(-limit), spread_sixteen(limit), load_sixteen(edges, 0)
+    least = negative(most)
+    # Memory is asked for the next tile while this one is mapped; of long rows, for the next four.
+    ahead = (height if height > SINGLES else 4) * n_features
     k = 0
     for start in range(offsets[0], end, height):
         count = min(height, end - start)
-        for j in range(0, count, 4 if short else 1):
-            p, to, e = (start + j) * n_features, j * wide, spread(_ZERO)
-            if short:
-                # Behind the last row it comes once more, and is not used.
-                q = min(start + j + 1, end - 1) * n_features
-                r = min(start + j + 2, end - 1) * n_features
-                s = min(start + j + 3, end - 1) * n_features
-                f = g = h = e
-                for i in range(0, whole, SINGLES):
-                    fetch(features, p + ahead + 4 * i)
-                    c, o, n, w = load_sixteen(center, i), load_sixteen(inverse, i), load_sixteen(rest, i), load(weights, i)
-                    t = _map(load_sixteen(features, p + i), c, o, n, low, high)
-                    u = _map(load_sixteen(features, q + i), c, o, n, low, high)
-                    v = _map(load_sixteen(features, r + i), c, o, n, low, high)
-                    x = _map(load_sixteen(features, s + i), c, o, n, low, high)
-                    e, f, g, h = plus_product(e, t, w), plus_product(f, u, w), plus_product(g, v, w), plus_product(h, x, w)
-                    store(rows, to + i, t)
-                    store(rows, to + wide + i, u)
-                    store(rows, to + 2 * wide + i, v)
-                    store(rows, to + 3 * wide + i, x)
-                if whole < dimension:
-                    i = whole
-                    fetch(features, p + ahead + 4 * i)
-                    c, o, n, w = load_sixteen(center, i), load_sixteen(inverse, i), load_sixteen(rest, i), load(weights, i)
-                    one = load(ones, 0)
-                    t = plus(_map(load_sixteen_part(features, p + i, over), c, o, n, low, high), one)
-                    u = plus(_map(load_sixteen_part(features, q + i, over), c, o, n, low, high), one)
-                    v = plus(_map(load_sixteen_part(features, r + i, over), c, o, n, low, high), one)
-                    x = plus(_map(load_sixteen_part(features, s + i, over), c, o, n, low, high), one)
-                    e, f, g, h = plus_product(e, t, w), plus_product(f, u, w), plus_product(g, v, w), plus_product(h, x, w)
-                    store(rows, to + i, t)
-                    store(rows, to + wide + i, u)
-                    store(rows, to + 2 * wide + i, v)
-                    store(rows, to + 3 * wide + i, x)
-                store(partial, (j + 1) * SINGLES, f)
-                store(partial, (j + 2) * SINGLES, g)
-                store(partial, (j + 3) * SINGLES, h)
-            else:
-                for i in range(0, whole, SINGLES):
-                    c, o, n, w = load_sixteen(center, i), load_sixteen(inverse, i), load_sixteen(rest, i), load(weights, i)
-                    t = _map(load_sixteen(features, p + i), c, o, n, low, high)
-                    store(rows, to + i, t)
-                    e = plus_product(e, t, w)
-                if whole < dimension:
-                    i = whole
-                    c, o, n, w = load_sixteen(center, i), load_sixteen(inverse, i), load_sixteen(rest, i), load(weights, i)
-                    t = plus(_map(load_sixteen_part(features, p + i, over), c, o, n, low, high), load(ones, 0))
-                    store(rows, to + i, t)
-                    e = plus_product(e, t, w)
-            store(partial, j * SINGLES, e)
+        for j in range(0, count, 4):  # four rows: what is the same for all is read once
+            # Behind the last row it comes once more, and is not used.
+            p, q = (start + j) * n_features, min(start + j + 1, end - 1) * n_features
+            r, s = min(start + j + 2, end - 1) * n_features, min(start + j + 3, end - 1) * n_features
+            a = b = c = d = spread(_ZERO)
+            for i in range(0, whole, SINGLES):
+                fetch(features, p + ahead + 4 * i)
+                m, n, o, w, to = *_constants(center, inverse, rest, i), load(weights, i), j * wide + i
+                a = _map(load_sixteen(features, p + i), m, n, o, low, high, w, rows, to, a)
+                b = _map(load_sixteen(features, q + i), m, n, o, low, high, w, rows, to + wide, b)
+                c = _map(load_sixteen(features, r + i), m, n, o, low, high, w, rows, to + 2 * wide, c)
+                d = _map(load_sixteen(features, s + i), m, n, o, low, high, w, rows, to + 3 * wide, d)
+            if whole < dimension:
+                fetch(features, p + ahead + 4 * whole)
+                m, n, o, w, to = *_constants(center, inverse, rest, whole), load(weights, whole), j * wide + whole
+                a = _map(load_sixteen_part(features, p + whole, over), m, n, o, least, most, w, rows, to, a)
+                b = _map(load_sixteen_part(features, q + whole, over), m, n, o, least, most, w, rows, to + wide, b)
+                c = _map(load_sixteen_part(features, r + whole, over), m, n, o, least, most, w, rows, to + 2 * wide, c)
+                d = _map(load_sixteen_part(features, s + whole, over), m, n, o, least, most, w, rows, to + 3 * wide, d)
+            store(partial, j * SINGLES, a)
+            store(partial, (j + 1) * SINGLES, b)
+            store(partial, (j + 2) * SINGLES, c)
+            store(partial, (j + 3) * SINGLES, d)
         for j in range(0, count, SINGLES):
             y = minus(load_sixteen_part(target, start + j, count - j), spread_sixteen(middle))
-            y = rounded(within(times(y, spread_sixteen(unit)), spread_sixteen(bound)))
-            store(slopes, j, _slopes(totals(partial, j * SINGLES), y, kind, lower, upper, width))
+            y = rounded(between(times(y, spread_sixteen(unit)), spread_sixteen(-bound), spread_sixteen(bound)))
+            store(partial, slopes + j, _slopes(totals(partial, j * SINGLES), y, kind, lower, upper, width))
         first = 0
         while first < count:  # one user after another
             while offsets[k + 1] <= start + first:
@@ -260,36 +236,55 @@ def _add_gradients(
             last = min(count, offsets[k + 1] - start, first + _CARRY - before % _CARRY)
             done = last == offsets[k + 1] - start
             share = 1.0 / (offsets[k + 1] - offsets[k]) if done else 1.0
-            fresh, full = before % _CARRY == 0, done or (before + last - first) % _CARRY == 0
+            full = done or (before + last - first) % _CARRY == 0
             for i in range(0, dimension, _COLUMNS):
+                at, of = k * dimension + i, carried + i
                 a = b = c = d = spread(_ZERO)
-                if not fresh:
-                    a, b = load(carried, i), load(carried, i + SINGLES)
-                    c, d = load(carried, i + 2 * SINGLES), load(carried, i + 3 * SINGLES)
+                if before % _CARRY:
+                    a, b = load(rows, of), load(rows, of + SINGLES)
+                    c, d = load(rows, of + 2 * SINGLES), load(rows, of + 3 * SINGLES)
                 for j in range(first, last):
-                    weight, of = spread_from(slopes, j), j * wide + i
-                    a = plus_product(a, weight, load(rows, of))
-                    b = plus_product(b, weight, load(rows, of + SINGLES))
-                    c = plus_product(c, weight, load(rows, of + 2 * SINGLES))
-                    d = plus_product(d, weight, load(rows, of + 3 * SINGLES))
+                    weight, to = spread_from(partial, slopes + j), j * wide + i
+                    a = plus_product(a, weight, load(rows, to))
+                    b = plus_product(b, weight, load(rows, to + SINGLES))
+                    c = plus_product(c, weight, load(rows, to + 2 * SINGLES))
+                    d = plus_product(d, weight, load(rows, to + 3 * SINGLES))
                 if full:
-                    at = k * dimension + i
                     _carry(a, share, out, at)
                     _carry(b, share, out, at + SINGLES)
                     _carry(c, share, out, at + 2 * SINGLES)
                     _carry(d, share, out, at + 3 * SINGLES)
                 else:
-                    store(carried, i, a)
-                    store(carried, i + SINGLES, b)
-                    store(carried, i + 2 * SINGLES, c)
-                    store(carried, i + 3 * SINGLES, d)
+                    store(rows, of, a)
+                    store(rows, of + SINGLES, b)
+                    store(rows, of + 2 * SINGLES, c)
+                    store(rows, of + 3 * SINGLES, d)
             first = last
 
 
 @njit(nogil=True)  # type: ignore[untyped-decorator]
-def _map(values: Any, center: Any, inverse: Any, rest: Any, low: Any, high: Any) -> Any:
-    """Sixteen columns of a row, shifted, scaled and clamped."""
-    return rounded(between(plus_product(rest, minus(values, center), inverse), low, high))
+def _constants(center: Rows, inverse: Rows, rest: Rows, i: int) -> Any:
+    """The map of sixteen columns."""
+    return load_sixteen(center, i), load_sixteen(inverse, i), load_sixteen(rest, i)
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _map(
+    values: Any,
+    center: Any,
+    inverse: Any,
+    rest: Any,
+    low: Any,
+    high: Any,
+    weights: Any,
+    rows: Singles,
+    to: int,
+    predicted: Any,
+) -> Any:
+    """Sixteen columns of a row, shifted, scaled and clamped, into the tile; their share of the prediction is added."""
+    mapped = rounded(between(plus_product(rest, minus(values, center), inverse), low, high))
+    store(rows, to, mapped)
+    return plus_product(predicted, mapped, weights)
 
 
 @njit(nogil=True)  # type: ignore[untyped-decorator]
@@ -310,7 +305,7 @@ def _slopes(z: Any, y: Any, kind: int, lower: np.float32, upper: np.float32, wid
     side = spread(_ONE)
     if kind == MARGIN:  # −s·q'(1 − s·z) = −s·q'(−s·(z − s)) for s = ±1
         y = side_of(y, spread(_HALF))
-        side = minus(spread(_ZERO), y)
+        side = negative(y)
     bent = between(divided(times(side, minus(z, y)), spread(width)), spread(lower), spread(upper))
     return times(side, bent)
 
@@ -326,9 +321,9 @@ _SERIES = np.array([1.0 / math.factorial(i) for i in range(8)], dtype=np.float32
 @njit(nogil=True)  # type: ignore[untyped-decorator]
 def _sigmoid(z: Any) -> Any:
     """1/(1 + e^−z) of sixteen numbers, to a few units of the last digit; e^−z = 2^k·e^r with k whole."""
-    z = within(z, spread(_FAR))
+    z = between(z, spread(-_FAR), spread(_FAR))
     k = minus(plus(times(z, spread(_OVER_LOG2)), spread(_ROUND)), spread(_ROUND))
-    r = minus(spread(_ZERO), plus_product(plus_product(z, k, spread(_LOG2)), k, spread(_LOG2_REST)))
+    r = negative(plus_product(plus_product(z, k, spread(_LOG2)), k, spread(_LOG2_REST)))
     square, even, odd = times(r, r), spread(_ZERO), spread(_ZERO)
     for i in range(6, -1, -2):  # even and odd terms do not wait for each other
         even = plus_product(spread_from(_SERIES, i), even, square)

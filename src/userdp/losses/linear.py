@@ -13,7 +13,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numba import njit
@@ -21,8 +20,8 @@ from numpy.typing import NDArray
 
 from userdp.data.blocks import Rows, UserBlock
 from userdp.data.sparse import SparseRows, as_sparse, dense
-from userdp.losses.base import Floats, Loss, PointLosses
-from userdp.losses.fused import Shift, mean_gradients, slope_of
+from userdp.losses.base import Floats, Loss, PhaseGradients, PointLosses
+from userdp.losses.fused import Shift, Shifts, Singles, fused_weights, mean_gradients, slope_of
 from userdp.losses.points import LinearPoints, mean_squares
 from userdp.losses.sparse import sparse_add_sums, sparse_predictions, sparse_squared_distances
 from userdp.losses.vectors import WIDTH, load, padded, plus_product, round_up, spread, spread_from, store
@@ -70,7 +69,7 @@ class FeatureMap:
         return self.center, 1.0 / self.scale, float(self.bound)
 
     @cached_property
-    def shifts(self) -> dict[Any, Shift]:
+    def shifts(self) -> Shifts:
         """The map as compiled code knows it."""
         return Shift.of(self.center, self.scale, self.bound, self.dimension)
 
@@ -194,15 +193,9 @@ class LinearModel:
         out /= _row_counts(block)[:, None]
         return out if self.geometry is None else rows_times(out, self.geometry)
 
-    def phase_gradients(self, block: UserBlock, theta: Floats) -> Floats:
-        """``user_gradients`` to single precision, in one reading of the rows, where the loss declares its slope."""
-        slope, maps = slope_of(self.loss), self.features
-        if slope is None or as_sparse(block.features) is not None:
-            return self.user_gradients(block, theta)
-        units = maps.target_center, maps.target_scale, maps.target_bound
-        weights = self.coefficients(theta)
-        out = mean_gradients(block.features, maps.shifts, weights, block.target, units, block.offsets, slope)
-        return out if self.geometry is None else rows_times(out, self.geometry)
+    def phase(self, theta: Floats) -> PhaseGradients:
+        """The gradients at θ as phases take them: to single precision, in one reading of the rows."""
+        return LinearPhase(self, theta)
 
     def curved_rows(self, block: UserBlock, theta: Floats) -> tuple[Floats, Floats]:
         """x̃_j and φ''_j: h_k has the Hessian (1/m_k) Σ_j φ''_j x̃_j x̃_jᵀ."""
@@ -223,6 +216,36 @@ class LinearModel:
             tile = block.features[start:stop]
             predicted = self.features.predictions(tile, weights)
             yield tile, offsets, predicted, self.features.targets(block.target[start:stop])
+
+
+@dataclass(frozen=True, eq=False)
+class LinearPhase:
+    """``user_gradients`` at one θ, to single precision where the loss declares its slope and rows are dense.
+
+    What is the same for all chunks is computed once in each process.
+    """
+
+    model: LinearModel
+    theta: Floats
+
+    @cached_property
+    def _weights(self) -> Singles:
+        return fused_weights(self.model.coefficients(self.theta), self.model.features.shifts)
+
+    @cached_property
+    def _turn(self) -> Floats | None:
+        geometry = self.model.geometry
+        return geometry if geometry is None or geometry.ndim == 1 else padded(geometry, round_up(geometry.shape[1]))
+
+    def __call__(self, block: UserBlock) -> Floats:
+        """∇h_k(θ), shape (users, dimension); the same bits whoever else is in the block."""
+        model, maps, slope = self.model, self.model.features, slope_of(self.model.loss)
+        if slope is None or as_sparse(block.features) is not None:
+            return model.user_gradients(block, self.theta)
+        units = maps.target_center, maps.target_scale, maps.target_bound
+        weights, dimension, target = self._weights, maps.dimension, block.target
+        out = mean_gradients(block.features, maps.shifts, weights, dimension, target, units, block.offsets, slope)
+        return out if self._turn is None else _turned(out, self._turn, model.dimension)
 
 
 def loss_slope(loss: Loss, prediction: float, target: float) -> float:
@@ -326,11 +349,16 @@ def apply(geometry: Floats, theta: Floats) -> Floats:
 
 def rows_times(rows: Floats, matrix: Floats) -> Floats:
     """rows @ matrix; the same bits wherever the row stands. A vector is a diagonal matrix."""
+    wide = matrix if matrix.ndim == 1 else padded(matrix, round_up(matrix.shape[1]))
+    return _turned(rows, wide, matrix.shape[-1])
+
+
+def _turned(rows: Floats, matrix: Floats, width: int) -> Floats:
+    """``rows_times`` a matrix that is padded to whole vectors; its first ``width`` columns count."""
     if matrix.ndim == 1:
         return np.asarray(rows * matrix)
-    width = matrix.shape[1]
     out = np.empty(len(rows) * width + WIDTH)
-    _products(np.ascontiguousarray(rows), padded(matrix, round_up(width)), width, out)
+    _products(np.ascontiguousarray(rows), matrix, width, out)
     return out[: len(rows) * width].reshape(len(rows), width)
 
 

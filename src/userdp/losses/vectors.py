@@ -286,16 +286,13 @@ def between(typing: Any, a: Any, low: Any, high: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def within(typing: Any, a: Any, limit: Any) -> Any:
-    """min(max(a, −limit), limit)."""
+def negative(typing: Any, a: Any) -> Any:
+    """−a."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        value, high = arguments
-        low = builder.fneg(high)
-        value = builder.select(builder.fcmp_ordered(">", low, value), low, value)
-        return builder.select(builder.fcmp_ordered("<", high, value), high, value)
+        return builder.fneg(arguments[0])
 
-    return a(a, a), code
+    return a(a), code
 
 
 @intrinsic  # type: ignore[untyped-decorator]
