@@ -10,6 +10,7 @@ neither depends on where the tiles begin.
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,10 +140,8 @@ def mean_gradients(
     features = np.ascontiguousarray(features)
     if features.dtype not in shifts:
         features = features.astype(np.float64)
-    # Whole vectors are written: behind a user's sums there are those of users to come, zeros as yet.
-    out = np.zeros(users * dimension + _COLUMNS)
+    out = np.empty(users * dimension + _COLUMNS)
     height = min(max(_TILE // (wide * SINGLES), 1) * SINGLES, _HEIGHT)
-    scratch = aligned(height + 1, wide, kind=np.float32), aligned(height, SINGLES + 1, kind=np.float32)
     _add_gradients(
         features,
         *shifts[features.dtype],
@@ -157,10 +156,22 @@ def mean_gradients(
         np.float32(slope.lower),
         np.float32(slope.upper),
         np.float32(slope.width),
-        *scratch,
+        *_scratch(height, wide),
         out,
     )
     return out[: users * dimension].reshape(users, dimension)
+
+
+_held = threading.local()
+
+
+def _scratch(height: int, wide: int) -> tuple[Singles, Singles]:
+    """Memory for a tile, kept by each thread: asking the system for it takes as long as a hundred rows."""
+    if getattr(_held, "shape", None) != (height, wide):
+        _held.shape = height, wide
+        _held.arrays = aligned(height + 1, wide, kind=np.float32), aligned(height, SINGLES + 1, kind=np.float32)
+    arrays: tuple[Singles, Singles] = _held.arrays
+    return arrays
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -198,6 +209,10 @@ def _add_gradients(
     least = negative(most)
     # Memory is asked for the next tile while this one is mapped; of long rows, for the next four.
     ahead = (height if height > SINGLES else 4) * n_features
+    for at in range(0, (height + 1) * wide, SINGLES):
+        store(rows, at, spread(_ZERO))
+    for at in range(len(out)):
+        out[at] = 0.0  # whole vectors are written: behind a user's sums there are those of users to come, zeros as yet
     k = 0
     for start in range(offsets[0], end, height):
         count = min(height, end - start)
