@@ -93,7 +93,7 @@ class Shift(NamedTuple):
     center: Rows
     inverse: Rows
     rest: Rows
-    limit: float
+    limit: float | np.float32
     edges: Rows
 
     @classmethod
@@ -105,20 +105,20 @@ class Shift(NamedTuple):
         columns, wide, limit = len(center), round_up(dimension, _COLUMNS), min(bound, _LARGEST)
         inverse, rest, edges = 1.0 / np.maximum(scale, _THINNEST), np.zeros(dimension), np.full(SINGLES, limit)
         rest[columns:], edges[columns % SINGLES :] = 1.0, 1.0
-        parts = padded(center, wide), padded(inverse, wide), padded(rest, wide)
-        shifts = {np.dtype(np.float64): cls(*parts, limit, edges)}
+        centers, inverses, rests = padded(center, wide), padded(inverse, wide), padded(rest, wide)
+        shifts: Shifts = {np.dtype(np.float64): cls(centers, inverses, rests, limit, edges)}
         if np.all(np.abs(center) < _ORDINARY) and np.all((scale < _ORDINARY) & (scale > 1 / _ORDINARY)):
-            first = parts[0].astype(np.float32)
-            parts = first, parts[1], parts[2] + (first - parts[0]) * parts[1]
-            singles = (padded(part, wide, np.float32) for part in parts)
-            shifts[np.dtype(np.float32)] = cls(*singles, np.float32(limit), edges.astype(np.float32))
+            first = centers.astype(np.float32)
+            parts = first, inverses, rests + (first - centers) * inverses
+            one, two, three = (padded(part, wide, np.float32) for part in parts)
+            shifts[np.dtype(np.float32)] = cls(one, two, three, np.float32(limit), edges.astype(np.float32))
         return shifts
 
 
 def fused_weights(weights: Floats, shifts: Shifts) -> Singles:
     """Coefficients on the mapped features as ``mean_gradients`` takes them: padded, and no prediction overflows."""
     exact = shifts[np.dtype(np.float64)]
-    largest = _FARTHEST / (len(weights) * max(exact.limit, 1.0))
+    largest = _FARTHEST / (len(weights) * max(float(exact.limit), 1.0))
     return padded(np.clip(weights, -largest, largest), len(exact.center), np.float32)
 
 
@@ -223,14 +223,16 @@ def _add_gradients(
             a = b = c = d = spread(_ZERO)
             for i in range(0, whole, SINGLES):
                 fetch(features, p + ahead + 4 * i)
-                m, n, o, w, to = *_constants(center, inverse, rest, i), load(weights, i), j * wide + i
+                m, n, o = load_sixteen(center, i), load_sixteen(inverse, i), load_sixteen(rest, i)
+                w, to = load(weights, i), j * wide + i
                 a = _map(load_sixteen(features, p + i), m, n, o, low, high, w, rows, to, a)
                 b = _map(load_sixteen(features, q + i), m, n, o, low, high, w, rows, to + wide, b)
                 c = _map(load_sixteen(features, r + i), m, n, o, low, high, w, rows, to + 2 * wide, c)
                 d = _map(load_sixteen(features, s + i), m, n, o, low, high, w, rows, to + 3 * wide, d)
             if whole < dimension:
                 fetch(features, p + ahead + 4 * whole)
-                m, n, o, w, to = *_constants(center, inverse, rest, whole), load(weights, whole), j * wide + whole
+                m, n, o = load_sixteen(center, whole), load_sixteen(inverse, whole), load_sixteen(rest, whole)
+                w, to = load(weights, whole), j * wide + whole
                 a = _map(load_sixteen_part(features, p + whole, over), m, n, o, least, most, w, rows, to, a)
                 b = _map(load_sixteen_part(features, q + whole, over), m, n, o, least, most, w, rows, to + wide, b)
                 c = _map(load_sixteen_part(features, r + whole, over), m, n, o, least, most, w, rows, to + 2 * wide, c)
@@ -275,12 +277,6 @@ def _add_gradients(
                     store(rows, of + 2 * SINGLES, c)
                     store(rows, of + 3 * SINGLES, d)
             first = last
-
-
-@njit(nogil=True)  # type: ignore[untyped-decorator]
-def _constants(center: Rows, inverse: Rows, rest: Rows, i: int) -> Any:
-    """The map of sixteen columns."""
-    return load_sixteen(center, i), load_sixteen(inverse, i), load_sixteen(rest, i)
 
 
 @njit(nogil=True)  # type: ignore[untyped-decorator]

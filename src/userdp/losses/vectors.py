@@ -18,7 +18,7 @@ from numba import types
 from numba.extending import intrinsic, models, register_model
 from numpy.typing import NDArray
 
-from userdp.losses.base import Floats
+from userdp.data.blocks import Rows
 
 WIDTH = 8  # float64 in the widest registers there are; processors with narrower ones take several
 SINGLES = 2 * WIDTH
@@ -49,12 +49,12 @@ doubles = _Lanes(_DOUBLE, SINGLES)
 def aligned(*shape: int, kind: type = np.float64) -> NDArray[Any]:
     """Zeros that start at a cache line: a vector that straddles two of them takes twice as long."""
     size, item = math.prod(shape), np.dtype(kind).itemsize
-    whole = np.zeros(size + 64 // item, kind)
+    whole: NDArray[Any] = np.zeros(size + 64 // item, kind)
     start = -whole.ctypes.data % 64 // item
     return whole[start : start + size].reshape(shape)
 
 
-def padded(values: Floats, columns: int, kind: type = np.float64) -> NDArray[Any]:
+def padded(values: Rows, columns: int, kind: type = np.float64) -> NDArray[Any]:
     """A copy with zeros up to so many columns."""
     out = aligned(*values.shape[:-1], columns, kind=kind)
     out[..., : values.shape[-1]] = values
@@ -149,7 +149,7 @@ def load_sixteen_part(typing: Any, array: Any, at: Any, count: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def fetch(typing: Any, array: Any, at: Any) -> Any:
-    """Ask memory for 64 numbers from the position ``at`` on, to be read soon; a position behind the end does no harm."""
+    """Ask memory for 64 numbers from the position ``at`` on, to be read soon; behind the end that does no harm."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), _PLACE, _PLACE, _PLACE])
@@ -326,7 +326,9 @@ def totals(typing: Any, array: Any, at: Any) -> Any:
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         start, count = _pointer(context, builder, array, lanes, *arguments), lanes.count
-        vectors = [builder.load(builder.gep(start, [ir.Constant(_INDEX, i)]), align=_align(lanes)) for i in range(count)]
+        vectors = [
+            builder.load(builder.gep(start, [ir.Constant(_INDEX, i)]), align=_align(lanes)) for i in range(count)
+        ]
         step = 1
         while step < count:
             left = [i - step + count if i & step else i for i in range(count)]
