@@ -1,4 +1,4 @@
-"""Eight numbers at a time: the formulas they stand for, nothing read or written beside them."""
+"""Several numbers at a time: the formulas they stand for, nothing read or written beside them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,25 @@ from numba import njit
 
 from userdp.losses.linear import rows_times
 from userdp.losses.vectors import (
+    SINGLES,
     WIDTH,
     aligned,
     between,
+    fetch,
+    first_half,
     load,
     load_part,
+    load_sixteen,
+    load_sixteen_part,
+    minus,
+    negative,
     padded,
+    rounded,
+    second_half,
     side_of,
     spread,
     spread_from,
+    spread_sixteen,
     store,
     times_power,
     total,
@@ -57,6 +67,43 @@ def test_parts_of_rows_end_in_zeros(count: int) -> None:
     assert np.array_equal(out[WIDTH : 2 * WIDTH], np.clip(expected, -0.5, 0.25))
     assert np.array_equal(out[2 * WIDTH : 3 * WIDTH], np.where(expected > 0.1, 1.0, -1.0))
     assert np.array_equal(out[3 * WIDTH :], values[:8] / 8)
+
+
+@njit
+def _single_sums(values, out):  # type: ignore[no-untyped-def]
+    store(out, 0, totals(values, 0))
+    for j in range(SINGLES):
+        out[SINGLES + j] = total(load(values, j * SINGLES))
+
+
+def test_sums_of_sixteen_have_the_same_bits_together_and_alone() -> None:
+    values = np.random.default_rng(0).normal(size=(SINGLES, SINGLES)).astype(np.float32)
+    out = np.empty(2 * SINGLES, np.float32)
+    _single_sums(values, out)
+    assert out[:SINGLES].tobytes() == out[SINGLES:].tobytes()
+    assert np.allclose(out[:SINGLES], values.sum(axis=1), rtol=1e-5)
+
+
+@njit
+def _sixteen(values, count, out, wide):  # type: ignore[no-untyped-def]
+    fetch(values, 1 << 40)  # far behind the end
+    whole = minus(load_sixteen(values, 1), spread_sixteen(values[0]))
+    store(out, 0, rounded(whole))
+    store(out, SINGLES, negative(rounded(load_sixteen_part(values, 1, count))))
+    store(wide, 0, first_half(rounded(whole)))
+    store(wide, WIDTH, second_half(rounded(whole)))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("count", [-1, 0, 1, 9, 16, 30])
+def test_sixteen_numbers_of_either_kind_become_float32(count: int, kind: type) -> None:
+    values = np.random.default_rng(3).normal(size=SINGLES + 1).astype(kind)
+    out, wide = np.empty(2 * SINGLES, np.float32), np.empty(SINGLES)
+    _sixteen(values, count, out, wide)
+    moved = (values[1:] - values[0]).astype(np.float32)
+    assert np.array_equal(out[:SINGLES], moved)
+    assert np.array_equal(out[SINGLES:], -np.where(np.arange(SINGLES) < count, values[1:], 0.0).astype(np.float32))
+    assert np.array_equal(wide, moved.astype(np.float64))
 
 
 @pytest.mark.parametrize("width", [1, 3, 8, 9, 17])
