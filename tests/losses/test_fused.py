@@ -1,4 +1,4 @@
-"""Gradients of phases: those of the declared loss to single precision, and the same bits whoever else is there."""
+"""Gradients of phases: those of the declared loss in the rows' precision, the same bits whoever else is there."""
 
 from __future__ import annotations
 
@@ -49,9 +49,11 @@ def test_the_gradient_is_that_of_the_loss(loss: Loss, width: int, kind: type) ->
     expected, model = plain(loss, features, data, theta), LinearModel(loss, features)
     assert slope_of(loss) is not None
     assert np.allclose(model.user_gradients(data, theta), expected, rtol=1e-9, atol=1e-11)
+    found = model.phase(theta)(data)
+    if kind is np.float64:
+        assert np.allclose(found, expected, rtol=1e-9, atol=1e-11)
     steepness = min(loss.smoothness, 1e4)  # a rounded prediction moves the slope of a steep loss further
-    tolerance = 16 * SINGLE * (1 + steepness) * 6 * np.sqrt(width)
-    assert np.abs(model.phase(theta)(data) - expected).max() <= tolerance
+    assert np.abs(found - expected).max() <= 16 * SINGLE * (1 + steepness) * 6 * np.sqrt(width)
 
 
 @KINDS
@@ -71,14 +73,15 @@ def test_a_user_has_the_same_bits_wherever_it_stands(width: int, kind: type) -> 
         assert np.array_equal(model.user_gradients(moved, theta)[0], exact[k])
 
 
-def test_the_chance_is_that_of_single_precision() -> None:
+@pytest.mark.parametrize(("kind", "far"), [(np.float32, 87), (np.float64, 700)])
+def test_the_chance_is_exact_to_the_last_digits(kind: type, far: int) -> None:
     """With no features the slope is that of the intercept alone, 1/(1 + e^−θ) − y."""
-    data = UserBlock(np.zeros((1, 1)), np.zeros(1), np.array([0, 1]))
+    data = UserBlock(np.zeros((1, 1), kind), np.zeros(1), np.array([0, 1]))
     model = LinearModel(Logistic(), FeatureMap(np.zeros(1), np.ones(1)))
-    points = np.concatenate([np.linspace(-86, 86, 4001), np.linspace(-1, 1, 4001), [-1e4, 1e4]])
+    points = np.concatenate([np.linspace(-far, far, 4001), np.linspace(-1, 1, 4001), [-1e4, 1e4]])
     found = np.array([model.phase(np.array([0.0, z]))(data)[0, 1] for z in points])
-    singles = np.clip(points, -87, 87).astype(np.float32).astype(np.float64)
-    assert np.allclose(found, expit(singles), rtol=8 * SINGLE, atol=0.0)
+    expected = expit(np.clip(points, -far, far).astype(kind).astype(np.float64))
+    assert np.allclose(found, expected, rtol=4 * np.finfo(kind).eps, atol=0.0)
 
 
 @KINDS
@@ -94,7 +97,7 @@ def test_rows_of_any_size_are_clamped(size: float, kind: type) -> None:
         [0.8, 1.0],
     ]
     assert np.allclose(model.user_gradients(data, theta), expected, rtol=1e-14)
-    assert np.allclose(model.phase(theta)(data), expected, rtol=8 * SINGLE)
+    assert np.allclose(model.phase(theta)(data), expected, rtol=1e-14 if kind is np.float64 else 8 * SINGLE)
 
 
 @KINDS

@@ -1,10 +1,10 @@
-"""Gradients for phases: in one reading of the rows, to single precision, for losses whose slope is one of three
+"""Gradients for phases: in one reading of the rows, in their precision, for losses whose slope is one of three
 formulas.
 
 A tile of rows, whoever they belong to, is mapped and predicted, then added up while it is in the processor's first
-cache. Rows are shifted in their own precision, clamped, and only then rounded to float32; sums are carried to float64
-every ``_CARRY`` rows of a user. A row's slope is a function of that row, and a user's sum runs over its rows in order:
-neither depends on where the tiles begin.
+cache. Rows of float32 are computed with in float32; their sums are carried to float64 every ``_CARRY`` rows of a user.
+A row's slope is a function of that row, and a user's sum runs over its rows in order: neither depends on where the
+tiles begin.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from userdp.data.blocks import Rows
 from userdp.losses.base import Floats, Loss
 from userdp.losses.vectors import (
-    SINGLES,
+    SIXTEEN,
     WIDTH,
     aligned,
     between,
@@ -36,32 +36,30 @@ from userdp.losses.vectors import (
     plus,
     plus_product,
     round_up,
-    rounded,
+    rounded_like,
     second_half,
     side_of,
+    sixteen_from,
     spread,
-    spread_from,
-    spread_sixteen,
     store,
     times,
     times_power,
     totals,
 )
 
-Singles = NDArray[np.float32]
-Shifts = dict[np.dtype[Any], "Shift"]
+Shifts = dict["np.dtype[Any]", "Shift"]
 
 LOGISTIC, RESIDUAL, MARGIN = 0, 1, 2
 # Sums are taken over so many columns at a time: that hides how long an addition takes.
-_COLUMNS = 4 * SINGLES
+_COLUMNS = 4 * SIXTEEN
 # Numbers and rows in a tile of short rows: many slopes hide how long each takes; more would not stay in the cache.
-_TILE, _HEIGHT = 1 << 11, 2 * SINGLES
+_TILE, _HEIGHT = 1 << 11, 2 * SIXTEEN
 # Rows of a user that are added up in float32, before float64 takes over.
 _CARRY = 64
-# Mapped rows and targets are clamped here at least, and predictions stay below: no sum of float32 overflows.
-_LARGEST, _FARTHEST = 1e12, 1e24
 _THINNEST = 1e-300  # smaller scales count as this: a quotient may overflow and is clamped, but is a number
-_ORDINARY = 1e30  # float32 rows with centres or scales beyond this are mapped in float64
+_ORDINARY = 1e30  # float32 rows with centres or scales beyond this are taken as float64
+# Mapped rows and targets are clamped here at least, and predictions stay below: no sum of products overflows.
+_LARGEST = {np.dtype(np.float32): (1e12, 1e24), np.dtype(np.float64): (1e90, 1e190)}
 
 
 class Slope(NamedTuple):
@@ -87,13 +85,12 @@ class Shift(NamedTuple):
 
     In float32 a centre has two parts: the difference of a row and the first is exact where they are close, the other is
     in ``rest``. The intercept is a column of zeros with a rest of 1; ``edges`` are the limits of the last sixteen
-    columns, where it may be.
+    columns, where it may be, and then that of all others.
     """
 
     center: Rows
     inverse: Rows
     rest: Rows
-    limit: float | np.float32
     edges: Rows
 
     @classmethod
@@ -102,30 +99,34 @@ class Shift(NamedTuple):
 
         ``dimension`` counts the intercept.
         """
-        columns, wide, limit = len(center), round_up(dimension, _COLUMNS), min(bound, _LARGEST)
-        inverse, rest, edges = 1.0 / np.maximum(scale, _THINNEST), np.zeros(dimension), np.full(SINGLES, limit)
-        rest[columns:], edges[columns % SINGLES :] = 1.0, 1.0
+        columns, wide = len(center), round_up(dimension, _COLUMNS)
+        inverse, rest, edges = 1.0 / np.maximum(scale, _THINNEST), np.zeros(dimension), np.full(SIXTEEN + 1, bound)
+        rest[columns:], edges[columns % SIXTEEN : SIXTEEN] = 1.0, 1.0
         centers, inverses, rests = padded(center, wide), padded(inverse, wide), padded(rest, wide)
-        shifts: Shifts = {np.dtype(np.float64): cls(centers, inverses, rests, limit, edges)}
-        if np.all(np.abs(center) < _ORDINARY) and np.all((scale < _ORDINARY) & (scale > 1 / _ORDINARY)):
-            first = centers.astype(np.float32)
-            parts = first, inverses, rests + (first - centers) * inverses
-            one, two, three = (padded(part, wide, np.float32) for part in parts)
-            shifts[np.dtype(np.float32)] = cls(one, two, three, np.float32(limit), edges.astype(np.float32))
+        shifts: Shifts = {}
+        for kind, (largest, _) in _LARGEST.items():
+            if kind == np.float64 or (
+                np.all(np.abs(center) < _ORDINARY) and np.all((scale < _ORDINARY) & (scale > 1 / _ORDINARY))
+            ):
+                first = centers.astype(kind)
+                parts = first, inverses, rests + (first - centers) * inverses, np.minimum(edges, largest)
+                shifts[kind] = cls(*(padded(part, len(part), kind.type) for part in parts))
         return shifts
 
 
-def fused_weights(weights: Floats, shifts: Shifts) -> Singles:
+def fused_weights(weights: Floats, shifts: Shifts) -> dict[np.dtype[Any], Rows]:
     """Coefficients on the mapped features as ``mean_gradients`` takes them: padded, and no prediction overflows."""
-    exact = shifts[np.dtype(np.float64)]
-    largest = _FARTHEST / (len(weights) * max(float(exact.limit), 1.0))
-    return padded(np.clip(weights, -largest, largest), len(exact.center), np.float32)
+    found = {}
+    for kind, shift in shifts.items():
+        largest = _LARGEST[kind][1] / (len(weights) * max(float(shift.edges[-1]), 1.0))
+        found[kind] = padded(np.clip(weights, -largest, largest), len(shift.center), kind.type)
+    return found
 
 
 def mean_gradients(
     features: Rows,
     shifts: Shifts,
-    weights: Singles,
+    weights: dict[np.dtype[Any], Rows],
     dimension: int,
     target: Floats,
     units: tuple[float, float, float],
@@ -136,27 +137,26 @@ def mean_gradients(
 
     ``units`` of the target are centre, scale and bound: y = clamp((target − centre)/scale, ±bound).
     """
-    users, wide = len(offsets) - 1, len(weights)
     features = np.ascontiguousarray(features)
     if features.dtype not in shifts:
         features = features.astype(np.float64)
+    kind = features.dtype
+    users, wide = len(offsets) - 1, len(shifts[kind].center)
     out = np.empty(users * dimension + _COLUMNS)
-    height = min(max(_TILE // (wide * SINGLES), 1) * SINGLES, _HEIGHT)
+    height = min(max(_TILE // (wide * SIXTEEN), 1) * SIXTEEN, _HEIGHT)
+    bends = np.array([slope.lower, slope.upper, slope.width], kind)
     _add_gradients(
         features,
-        *shifts[features.dtype],
-        weights,
+        *shifts[kind],
+        weights[kind],
         target,
-        units[0],
-        1.0 / max(units[1], _THINNEST),
-        min(units[2], _LARGEST),
+        np.array([units[0], 1.0 / max(units[1], _THINNEST), min(units[2], _LARGEST[kind][0])]),
         offsets,
         dimension,
         slope.kind,
-        np.float32(slope.lower),
-        np.float32(slope.upper),
-        np.float32(slope.width),
-        *_scratch(height, wide),
+        bends,
+        _NUMBERS[kind],
+        *_scratch(height, wide, kind),
         out,
     )
     return out[: users * dimension].reshape(users, dimension)
@@ -165,12 +165,12 @@ def mean_gradients(
 _held = threading.local()
 
 
-def _scratch(height: int, wide: int) -> tuple[Singles, Singles]:
+def _scratch(height: int, wide: int, kind: np.dtype[Any]) -> tuple[Rows, Rows]:
     """Memory for a tile, kept by each thread: asking the system for it takes as long as a hundred rows."""
-    if getattr(_held, "shape", None) != (height, wide):
-        _held.shape = height, wide
-        _held.arrays = aligned(height + 1, wide, kind=np.float32), aligned(height, SINGLES + 1, kind=np.float32)
-    arrays: tuple[Singles, Singles] = _held.arrays
+    if getattr(_held, "shape", None) != (height, wide, kind):
+        _held.shape = height, wide, kind
+        _held.arrays = aligned(height + 1, wide, kind=kind.type), aligned(height, SIXTEEN + 1, kind=kind.type)
+    arrays: tuple[Rows, Rows] = _held.arrays
     return arrays
 
 
@@ -180,21 +180,17 @@ def _add_gradients(
     center: Rows,
     inverse: Rows,
     rest: Rows,
-    limit: Any,
     edges: Rows,
-    weights: Singles,
+    weights: Rows,
     target: Floats,
-    middle: float,
-    unit: float,
-    bound: float,
+    units: Floats,
     offsets: NDArray[np.int64],
     dimension: int,
     kind: int,
-    lower: np.float32,
-    upper: np.float32,
-    width: np.float32,
-    rows: Singles,
-    partial: Singles,
+    bends: Rows,
+    numbers: Rows,
+    rows: Rows,
+    partial: Rows,
     out: Floats,
 ) -> None:
     """``rows`` is scratch for a tile, its last one for sums that the next tile continues; ``partial`` for a row's sums
@@ -202,15 +198,16 @@ def _add_gradients(
     """
     n_features, end = features.shape[1], offsets[len(offsets) - 1]
     height, wide = rows.shape[0] - 1, rows.shape[1]
-    carried, slopes = height * wide, height * SINGLES
-    whole = n_features - n_features % SINGLES
+    carried, slopes = height * wide, height * SIXTEEN
+    whole = n_features - n_features % SIXTEEN
     over = n_features - whole
-    low, high, most = spread_sixteen(-limit), spread_sixteen(limit), load_sixteen(edges, 0)
-    least = negative(most)
+    most, high, zero = load_sixteen(edges, 0), sixteen_from(edges, SIXTEEN), sixteen_from(numbers, _ZERO)
+    least, low = negative(most), negative(high)
+    middle, unit, bound = sixteen_from(units, 0), sixteen_from(units, 1), sixteen_from(units, 2)
     # Memory is asked for the next tile while this one is mapped; of long rows, for the next four.
-    ahead = (height if height > SINGLES else 4) * n_features
-    for at in range(0, (height + 1) * wide, SINGLES):
-        store(rows, at, spread(_ZERO))
+    ahead = (height if height > SIXTEEN else 4) * n_features
+    for at in range(0, (height + 1) * wide, SIXTEEN):
+        store(rows, at, zero)
     for at in range(len(out)):
         out[at] = 0.0  # whole vectors are written: behind a user's sums there are those of users to come, zeros as yet
     k = 0
@@ -220,11 +217,11 @@ def _add_gradients(
             # Behind the last row it comes once more, and is not used.
             p, q = (start + j) * n_features, min(start + j + 1, end - 1) * n_features
             r, s = min(start + j + 2, end - 1) * n_features, min(start + j + 3, end - 1) * n_features
-            a = b = c = d = spread(_ZERO)
-            for i in range(0, whole, SINGLES):
+            a = b = c = d = zero
+            for i in range(0, whole, SIXTEEN):
                 fetch(features, p + ahead + 4 * i)
                 m, n, o = load_sixteen(center, i), load_sixteen(inverse, i), load_sixteen(rest, i)
-                w, to = load(weights, i), j * wide + i
+                w, to = load_sixteen(weights, i), j * wide + i
                 a = _map(load_sixteen(features, p + i), m, n, o, low, high, w, rows, to, a)
                 b = _map(load_sixteen(features, q + i), m, n, o, low, high, w, rows, to + wide, b)
                 c = _map(load_sixteen(features, r + i), m, n, o, low, high, w, rows, to + 2 * wide, c)
@@ -232,19 +229,19 @@ def _add_gradients(
             if whole < dimension:
                 fetch(features, p + ahead + 4 * whole)
                 m, n, o = load_sixteen(center, whole), load_sixteen(inverse, whole), load_sixteen(rest, whole)
-                w, to = load(weights, whole), j * wide + whole
+                w, to = load_sixteen(weights, whole), j * wide + whole
                 a = _map(load_sixteen_part(features, p + whole, over), m, n, o, least, most, w, rows, to, a)
                 b = _map(load_sixteen_part(features, q + whole, over), m, n, o, least, most, w, rows, to + wide, b)
                 c = _map(load_sixteen_part(features, r + whole, over), m, n, o, least, most, w, rows, to + 2 * wide, c)
                 d = _map(load_sixteen_part(features, s + whole, over), m, n, o, least, most, w, rows, to + 3 * wide, d)
-            store(partial, j * SINGLES, a)
-            store(partial, (j + 1) * SINGLES, b)
-            store(partial, (j + 2) * SINGLES, c)
-            store(partial, (j + 3) * SINGLES, d)
-        for j in range(0, count, SINGLES):
-            y = minus(load_sixteen_part(target, start + j, count - j), spread_sixteen(middle))
-            y = rounded(between(times(y, spread_sixteen(unit)), spread_sixteen(-bound), spread_sixteen(bound)))
-            store(partial, slopes + j, _slopes(totals(partial, j * SINGLES), y, kind, lower, upper, width))
+            store(partial, j * SIXTEEN, a)
+            store(partial, (j + 1) * SIXTEEN, b)
+            store(partial, (j + 2) * SIXTEEN, c)
+            store(partial, (j + 3) * SIXTEEN, d)
+        for j in range(0, count, SIXTEEN):
+            y = times(minus(load_sixteen_part(target, start + j, count - j), middle), unit)
+            y = rounded_like(between(y, negative(bound), bound), zero)
+            store(partial, slopes + j, _slopes(totals(partial, j * SIXTEEN), y, kind, bends, numbers))
         first = 0
         while first < count:  # one user after another
             while offsets[k + 1] <= start + first:
@@ -256,26 +253,26 @@ def _add_gradients(
             full = done or (before + last - first) % _CARRY == 0
             for i in range(0, dimension, _COLUMNS):
                 at, of = k * dimension + i, carried + i
-                a = b = c = d = spread(_ZERO)
+                a = b = c = d = zero
                 if before % _CARRY:
-                    a, b = load(rows, of), load(rows, of + SINGLES)
-                    c, d = load(rows, of + 2 * SINGLES), load(rows, of + 3 * SINGLES)
+                    a, b = load_sixteen(rows, of), load_sixteen(rows, of + SIXTEEN)
+                    c, d = load_sixteen(rows, of + 2 * SIXTEEN), load_sixteen(rows, of + 3 * SIXTEEN)
                 for j in range(first, last):
-                    weight, to = spread_from(partial, slopes + j), j * wide + i
-                    a = plus_product(a, weight, load(rows, to))
-                    b = plus_product(b, weight, load(rows, to + SINGLES))
-                    c = plus_product(c, weight, load(rows, to + 2 * SINGLES))
-                    d = plus_product(d, weight, load(rows, to + 3 * SINGLES))
+                    weight, to = sixteen_from(partial, slopes + j), j * wide + i
+                    a = plus_product(a, weight, load_sixteen(rows, to))
+                    b = plus_product(b, weight, load_sixteen(rows, to + SIXTEEN))
+                    c = plus_product(c, weight, load_sixteen(rows, to + 2 * SIXTEEN))
+                    d = plus_product(d, weight, load_sixteen(rows, to + 3 * SIXTEEN))
                 if full:
                     _carry(a, share, out, at)
-                    _carry(b, share, out, at + SINGLES)
-                    _carry(c, share, out, at + 2 * SINGLES)
-                    _carry(d, share, out, at + 3 * SINGLES)
+                    _carry(b, share, out, at + SIXTEEN)
+                    _carry(c, share, out, at + 2 * SIXTEEN)
+                    _carry(d, share, out, at + 3 * SIXTEEN)
                 else:
                     store(rows, of, a)
-                    store(rows, of + SINGLES, b)
-                    store(rows, of + 2 * SINGLES, c)
-                    store(rows, of + 3 * SINGLES, d)
+                    store(rows, of + SIXTEEN, b)
+                    store(rows, of + 2 * SIXTEEN, c)
+                    store(rows, of + 3 * SIXTEEN, d)
             first = last
 
 
@@ -288,12 +285,12 @@ def _map(
     low: Any,
     high: Any,
     weights: Any,
-    rows: Singles,
+    rows: Rows,
     to: int,
     predicted: Any,
 ) -> Any:
     """Sixteen columns of a row, shifted, scaled and clamped, into the tile; their share of the prediction is added."""
-    mapped = rounded(between(plus_product(rest, minus(values, center), inverse), low, high))
+    mapped = between(plus_product(rest, minus(values, center), inverse), low, high)
     store(rows, to, mapped)
     return plus_product(predicted, mapped, weights)
 
@@ -305,39 +302,49 @@ def _carry(sums: Any, share: float, out: Floats, at: int) -> None:
     store(out, at + WIDTH, times(plus(load(out, at + WIDTH), second_half(sums)), spread(share)))
 
 
-_ZERO, _ONE, _HALF = np.float32(0.0), np.float32(1.0), np.float32(0.5)
+# Where the numbers of ``_sigmoid`` and ``_slopes`` stand in an array of the rows' precision.
+_ZERO, _ONE, _HALF, _FAR, _ROUND, _OVER_LOG2, _LOG2, _LOG2_REST, _SERIES = range(9)
+
+
+def _numbers(kind: type, far: float, digits: int, log2: tuple[float, float], terms: int) -> Rows:
+    """``far``: e^far is near the largest number; adding and subtracting 1.5·2^digits rounds to a whole number; ln 2 in
+    two parts, of which the first has few digits; 1/0!, 1/1!, …: the series of e^r for |r| ≤ ln(2)/2.
+    """
+    constants = [0.0, 1.0, 0.5, far, 1.5 * 2.0**digits, -1.0 / math.log(2.0), *log2]
+    return np.array([*constants, *(1.0 / math.factorial(i) for i in range(terms))], kind)
+
+
+_NUMBERS = {
+    np.dtype(np.float32): _numbers(np.float32, 87.0, 23, (0.693359375, -2.12194440e-4), 8),
+    np.dtype(np.float64): _numbers(np.float64, 700.0, 52, (0.693147180369123816490, 1.90821492927058770002e-10), 14),
+}
 
 
 @njit(nogil=True)  # type: ignore[untyped-decorator]
-def _slopes(z: Any, y: Any, kind: int, lower: np.float32, upper: np.float32, width: np.float32) -> Any:
+def _slopes(z: Any, y: Any, kind: int, bends: Rows, numbers: Rows) -> Any:
     """φ'(z, y) of sixteen rows."""
+    one = sixteen_from(numbers, _ONE)
     if kind == LOGISTIC:
-        return minus(_sigmoid(z), between(y, spread(_ZERO), spread(_ONE)))
-    side = spread(_ONE)
+        return minus(_sigmoid(z, numbers), between(y, sixteen_from(numbers, _ZERO), one))
+    side = one
     if kind == MARGIN:  # −s·q'(1 − s·z) = −s·q'(−s·(z − s)) for s = ±1
-        y = side_of(y, spread(_HALF))
+        y = side_of(y, sixteen_from(numbers, _HALF))
         side = negative(y)
-    bent = between(divided(times(side, minus(z, y)), spread(width)), spread(lower), spread(upper))
-    return times(side, bent)
-
-
-_FAR = np.float32(87.0)  # e^87 is near the largest float32
-_ROUND = np.float32(1.5 * 2.0**23)  # adding and subtracting it rounds to a whole number
-_LOG2, _LOG2_REST = np.float32(0.693359375), np.float32(-2.12194440e-4)  # ln 2 in two parts; the first has few digits
-_OVER_LOG2 = np.float32(-1.0 / math.log(2.0))
-# 1/0!, 1/1!, …, 1/7!: the series of e^r, off by less than 2^−27 for |r| ≤ ln(2)/2.
-_SERIES = np.array([1.0 / math.factorial(i) for i in range(8)], dtype=np.float32)
+    bent = divided(times(side, minus(z, y)), sixteen_from(bends, 2))
+    return times(side, between(bent, sixteen_from(bends, 0), sixteen_from(bends, 1)))
 
 
 @njit(nogil=True)  # type: ignore[untyped-decorator]
-def _sigmoid(z: Any) -> Any:
+def _sigmoid(z: Any, numbers: Rows) -> Any:
     """1/(1 + e^−z) of sixteen numbers, to a few units of the last digit; e^−z = 2^k·e^r with k whole."""
-    z = between(z, spread(-_FAR), spread(_FAR))
-    k = minus(plus(times(z, spread(_OVER_LOG2)), spread(_ROUND)), spread(_ROUND))
-    r = negative(plus_product(plus_product(z, k, spread(_LOG2)), k, spread(_LOG2_REST)))
-    square, even, odd = times(r, r), spread(_ZERO), spread(_ZERO)
-    for i in range(6, -1, -2):  # even and odd terms do not wait for each other
-        even = plus_product(spread_from(_SERIES, i), even, square)
-        odd = plus_product(spread_from(_SERIES, i + 1), odd, square)
+    far, whole, one = sixteen_from(numbers, _FAR), sixteen_from(numbers, _ROUND), sixteen_from(numbers, _ONE)
+    z = between(z, negative(far), far)
+    k = minus(plus(times(z, sixteen_from(numbers, _OVER_LOG2)), whole), whole)
+    r = plus_product(z, k, sixteen_from(numbers, _LOG2))
+    r = negative(plus_product(r, k, sixteen_from(numbers, _LOG2_REST)))
+    square, even, odd = times(r, r), sixteen_from(numbers, _ZERO), sixteen_from(numbers, _ZERO)
+    for i in range(len(numbers) - 2, _SERIES - 1, -2):  # even and odd terms do not wait for each other
+        even = plus_product(sixteen_from(numbers, i), even, square)
+        odd = plus_product(sixteen_from(numbers, i + 1), odd, square)
     power = times_power(plus_product(even, odd, r), k)
-    return divided(spread(_ONE), plus(spread(_ONE), power))
+    return divided(one, plus(one, power))

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from userdp.data.blocks import Rows, UserBlock
 from userdp.data.sparse import SparseRows, as_sparse, dense
 from userdp.losses.base import Floats, Loss, PhaseGradients, PointLosses
-from userdp.losses.fused import Shift, Shifts, Singles, fused_weights, mean_gradients, slope_of
+from userdp.losses.fused import Shift, Shifts, fused_weights, mean_gradients, slope_of
 from userdp.losses.points import LinearPoints, mean_squares
 from userdp.losses.sparse import sparse_add_sums, sparse_predictions, sparse_squared_distances
 from userdp.losses.vectors import WIDTH, load, padded, plus_product, round_up, spread, spread_from, store
@@ -194,7 +195,7 @@ class LinearModel:
         return out if self.geometry is None else rows_times(out, self.geometry)
 
     def phase(self, theta: Floats) -> PhaseGradients:
-        """The gradients at θ as phases take them: to single precision, in one reading of the rows."""
+        """The gradients at θ as phases take them: those of float32 rows in single precision."""
         return LinearPhase(self, theta)
 
     def curved_rows(self, block: UserBlock, theta: Floats) -> tuple[Floats, Floats]:
@@ -220,7 +221,8 @@ class LinearModel:
 
 @dataclass(frozen=True, eq=False)
 class LinearPhase:
-    """``user_gradients`` at one θ, to single precision where the loss declares its slope and rows are dense.
+    """``user_gradients`` at one θ, in one reading of the rows and in their precision, where these are dense and the
+    loss declares its slope.
 
     What is the same for all chunks is computed once in each process.
     """
@@ -229,7 +231,7 @@ class LinearPhase:
     theta: Floats
 
     @cached_property
-    def _weights(self) -> Singles:
+    def _weights(self) -> dict[np.dtype[Any], Rows]:
         return fused_weights(self.model.coefficients(self.theta), self.model.features.shifts)
 
     @cached_property

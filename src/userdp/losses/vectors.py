@@ -3,8 +3,7 @@
 A compiler left to find the vectors itself must be allowed to reorder sums, and how it does so depends on the loop
 around them. Here nothing is reordered: a row has the same bits in whichever loop, tile or company it is met.
 
-Certificates and sums over users take eight float64; gradients of phases take sixteen float32, and rows of float64
-sixteen at a time until they are rounded.
+Sums over users take eight float64; gradients of phases take sixteen numbers of the precision of the rows.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from userdp.data.blocks import Rows
 
 WIDTH = 8  # float64 in the widest registers there are; processors with narrower ones take several
-SINGLES = 2 * WIDTH
+SIXTEEN = 2 * WIDTH  # float32 in such a register; as many float64 take two
 
 _DOUBLE, _SINGLE = ir.DoubleType(), ir.FloatType()
 _INDEX, _PLACE = ir.IntType(64), ir.IntType(32)
@@ -42,8 +41,8 @@ class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
 
 
 eight = _Lanes(_DOUBLE, WIDTH)
-singles = _Lanes(_SINGLE, SINGLES)
-doubles = _Lanes(_DOUBLE, SINGLES)
+singles = _Lanes(_SINGLE, SIXTEEN)
+doubles = _Lanes(_DOUBLE, SIXTEEN)
 
 
 def aligned(*shape: int, kind: type = np.float64) -> NDArray[Any]:
@@ -70,21 +69,14 @@ def round_up(columns: int, unit: int = WIDTH) -> int:
     return -(-columns // unit) * unit
 
 
-def _lanes(number: Any) -> Any:
-    """A register of such numbers."""
-    return singles if number == types.float32 else eight
+def _sixteen(array: Any) -> Any:
+    """Sixteen numbers of the array's kind."""
+    return singles if array.dtype == types.float32 else doubles
 
 
 def _pointer(context: Any, builder: Any, kind: Any, lanes: Any, array: Any, at: Any) -> Any:
     start = builder.gep(context.make_array(kind)(context, builder, array).data, [at])
     return builder.bitcast(start, lanes.vector.as_pointer())
-
-
-def _everywhere(lanes: Any, number: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _all(builder, arguments[0], lanes.vector)
-
-    return lanes(number), code
 
 
 def _all(builder: Any, value: Any, kind: Any) -> Any:
@@ -125,26 +117,26 @@ def _name(lanes: Any) -> str:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def load(typing: Any, array: Any, at: Any) -> Any:
-    """Eight float64, or sixteen float32, of a contiguous array from the flat position ``at`` on."""
-    return _loaded(_lanes(array.dtype), array)
+    """Eight numbers of a contiguous array of float64 from the flat position ``at`` on."""
+    return _loaded(eight, array)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def load_part(typing: Any, array: Any, at: Any, count: Any) -> Any:
     """The first ``count`` of them, zeros behind: nothing else is read."""
-    return _loaded_part(_lanes(array.dtype), array)
+    return _loaded_part(eight, array)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def load_sixteen(typing: Any, array: Any, at: Any) -> Any:
     """Sixteen numbers of a contiguous array, whether float32 or float64."""
-    return _loaded(singles if array.dtype == types.float32 else doubles, array)
+    return _loaded(_sixteen(array), array)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def load_sixteen_part(typing: Any, array: Any, at: Any, count: Any) -> Any:
     """The first ``count`` of them, zeros behind: nothing else is read."""
-    return _loaded_part(singles if array.dtype == types.float32 else doubles, array)
+    return _loaded_part(_sixteen(array), array)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -175,23 +167,7 @@ def store(typing: Any, array: Any, at: Any, vector: Any) -> Any:
     return types.void(array, types.intp, vector), code
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def spread(typing: Any, number: Any) -> Any:
-    """One number eight times, a float32 sixteen times."""
-    return _everywhere(singles, number) if number == types.float32 else _everywhere(eight, types.float64)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def spread_sixteen(typing: Any, number: Any) -> Any:
-    """One number sixteen times, whether float32 or float64."""
-    return _everywhere(singles, number) if number == types.float32 else _everywhere(doubles, types.float64)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def spread_from(typing: Any, array: Any, at: Any) -> Any:
-    """The number at the flat position ``at`` of a contiguous array, likewise."""
-    lanes = _lanes(array.dtype)
-
+def _everywhere(lanes: Any, array: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.gep(context.make_array(array)(context, builder, arguments[0]).data, [arguments[1]])
         return _all(builder, builder.load(pointer), lanes.vector)
@@ -200,33 +176,56 @@ def spread_from(typing: Any, array: Any, at: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def rounded(typing: Any, a: Any) -> Any:
-    """Sixteen numbers that a float32 can hold, as float32."""
+def spread(typing: Any, number: Any) -> Any:
+    """One number eight times."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return arguments[0] if a is singles else builder.fptrunc(arguments[0], singles.vector)
+        return _all(builder, arguments[0], eight.vector)
 
-    return singles(a), code
+    return eight(types.float64), code
 
 
-def _half(start: int) -> Any:
+@intrinsic  # type: ignore[untyped-decorator]
+def spread_from(typing: Any, array: Any, at: Any) -> Any:
+    """The number at the flat position ``at`` of a contiguous array of float64, eight times."""
+    return _everywhere(eight, array)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def sixteen_from(typing: Any, array: Any, at: Any) -> Any:
+    """The number at the flat position ``at`` of a contiguous array, sixteen times."""
+    return _everywhere(_sixteen(array), array)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def rounded_like(typing: Any, a: Any, b: Any) -> Any:
+    """Sixteen float64, which a float32 can hold, in the precision of b."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return arguments[0] if b.element == _DOUBLE else builder.fptrunc(arguments[0], b.vector)
+
+    return b(a, b), code
+
+
+def _half(lanes: Any, start: int) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         places = ir.Constant(ir.VectorType(_PLACE, WIDTH), list(range(start, start + WIDTH)))
-        return builder.fpext(builder.shuffle_vector(arguments[0], arguments[0], places), eight.vector)
+        half = builder.shuffle_vector(arguments[0], arguments[0], places)
+        return half if lanes.element == _DOUBLE else builder.fpext(half, eight.vector)
 
-    return eight(singles), code
+    return eight(lanes), code
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def first_half(typing: Any, a: Any) -> Any:
-    """The first eight of sixteen float32, as float64."""
-    return _half(0)
+    """The first eight of sixteen numbers, as float64."""
+    return _half(a, 0)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def second_half(typing: Any, a: Any) -> Any:
     """The other eight."""
-    return _half(WIDTH)
+    return _half(a, WIDTH)
 
 
 def _arithmetic(name: str, lanes: Any) -> Any:
@@ -309,7 +308,7 @@ def side_of(typing: Any, a: Any, border: Any) -> Any:
 @intrinsic  # type: ignore[untyped-decorator]
 def times_power(typing: Any, a: Any, exponent: Any) -> Any:
     """a·2^exponent, for normal numbers and whole exponents that keep them so."""
-    integer, digits = (_PLACE, 23) if a is singles else (_INDEX, 52)
+    integer, digits = (_PLACE, 23) if a.element == _SINGLE else (_INDEX, 52)
     whole = ir.VectorType(integer, a.count)
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -321,8 +320,8 @@ def times_power(typing: Any, a: Any, exponent: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def totals(typing: Any, array: Any, at: Any) -> Any:
-    """Sums of as many vectors, that follow one another, as each has numbers: of neighbours, of neighbouring pairs, …"""
-    lanes = _lanes(array.dtype)
+    """Sums of sixteen vectors of sixteen numbers that follow one another: of neighbours, of neighbouring pairs, …"""
+    lanes = _sixteen(array)
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         start, count = _pointer(context, builder, array, lanes, *arguments), lanes.count
@@ -351,7 +350,7 @@ def total(typing: Any, a: Any) -> Any:
             value, count = _pairs(builder, value, value, places, [place + 1 for place in places]), count // 2
         return builder.extract_element(value, ir.Constant(_PLACE, 0))
 
-    return (types.float32 if a is singles else types.float64)(a), code
+    return (types.float32 if a.element == _SINGLE else types.float64)(a), code
 
 
 def _pairs(builder: Any, a: Any, b: Any, left: list[int], right: list[int]) -> Any:
