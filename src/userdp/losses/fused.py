@@ -59,7 +59,10 @@ _CARRY = 64
 _THINNEST = 1e-300  # smaller scales count as this: a quotient may overflow and is clamped, but is a number
 _ORDINARY = 1e30  # float32 rows with centres or scales beyond this are taken as float64
 # Mapped rows and targets are clamped here at least, and predictions stay below: no sum of products overflows.
-_LARGEST = {np.dtype(np.float32): (1e12, 1e24), np.dtype(np.float64): (1e90, 1e190)}
+_LARGEST: dict[np.dtype[Any], tuple[float, float]] = {
+    np.dtype(np.float32): (1e12, 1e24),
+    np.dtype(np.float64): (1e90, 1e190),
+}
 
 
 class Slope(NamedTuple):
