@@ -52,8 +52,10 @@ Shifts = dict["np.dtype[Any]", "Shift"]
 LOGISTIC, RESIDUAL, MARGIN = 0, 1, 2
 # Sums are taken over so many columns at a time: that hides how long an addition takes.
 _COLUMNS = 4 * SIXTEEN
-# Numbers and rows in a tile of short rows: many slopes hide how long each takes; more would not stay in the cache.
-_TILE, _HEIGHT = 1 << 11, 2 * SIXTEEN
+# Bytes and rows in a tile of short rows: many slopes hide how long each takes; more would not stay in the cache.
+_TILE, _HEIGHT = 1 << 13, 2 * SIXTEEN
+# Memory is asked for rows of at most so many bytes a tile ahead; of longer ones for the next four.
+_SHORT = 1 << 10
 # Rows of a user that are added up in float32, before float64 takes over.
 _CARRY = 64
 _THINNEST = 1e-300  # smaller scales count as this: a quotient may overflow and is clamped, but is a number
@@ -146,7 +148,7 @@ def mean_gradients(
     kind = features.dtype
     users, wide = len(offsets) - 1, len(shifts[kind].center)
     out = np.empty(users * dimension + _COLUMNS)
-    height = min(max(_TILE // (wide * SIXTEEN), 1) * SIXTEEN, _HEIGHT)
+    height = min(max(_TILE // (kind.itemsize * wide * SIXTEEN), 1) * SIXTEEN, _HEIGHT)
     bends = np.array([slope.lower, slope.upper, slope.width], kind)
     _add_gradients(
         features,
@@ -207,8 +209,7 @@ def _add_gradients(
     most, high, zero = load_sixteen(edges, 0), sixteen_from(edges, SIXTEEN), sixteen_from(numbers, _ZERO)
     least, low = negative(most), negative(high)
     middle, unit, bound = sixteen_from(units, 0), sixteen_from(units, 1), sixteen_from(units, 2)
-    # Memory is asked for the next tile while this one is mapped; of long rows, for the next four.
-    ahead = (height if height > SIXTEEN else 4) * n_features
+    ahead = (height if features.itemsize * n_features <= _SHORT else 4) * n_features
     for at in range(0, (height + 1) * wide, SIXTEEN):
         store(rows, at, zero)
     for at in range(len(out)):
