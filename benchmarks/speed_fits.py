@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -109,8 +108,8 @@ def rivals() -> list[Row]:
     }
     packages = {
         "diffprivlib": "logistic regression of diffprivlib 0.6.6, which protects single rows",
-        "jax-privacy": f"user-level DP-GD in JAX-Privacy 2.0.0, {PHASES} passes",
-        "opacus": f"user-level DP-GD in Opacus 1.6.0, {PHASES} passes",
+        "jax-privacy": "user-level DP-GD in JAX-Privacy 2.0.0",
+        "opacus": "user-level DP-GD in Opacus 1.6.0",
     }
     rows = []
     for package, name in packages.items():
@@ -120,38 +119,38 @@ def rivals() -> list[Row]:
 
 
 def _rival(package: str, name: str, case: str, data: tuple[Any, Any, Any], arguments: tuple[str, ...]) -> list[Row]:
-    """A rival against our whole default fit, on the same standardized float32 features.
-
-    Ours starts from scattered rows and learns units, geometry and caps. Of a rival that stacks users, the table has its
-    passes alone; the note has its stacking too.
+    """A rival on standardized float32 features: its passes against as many of our user-level DP-GD, both after rows are
+    brought together by user; and its whole run against our default fit, which starts from scattered rows and learns
+    units, geometry and caps.
     """
-    from userdp.engines import LocalEngine
+    from userdp.algorithms.schedule import PHASES
+    from userdp.baselines import user_dpgd
+    from userdp.data import UserDataset
     from userdp.estimators import LogisticRegression
+    from userdp.losses import FeatureMap, LinearModel, Logistic
 
     X, y, users = data
-    run, work = LocalEngine.run, []
-
-    def timed(engine: Any, kernel: Any, *arguments: Any) -> None:
-        started = time.process_time()
-        run(engine, kernel, *arguments)
-        work.append((time.process_time() - started, kernel.__name__ == "_clipped_sum"))
-
-    LogisticRegression(**BUDGET).fit(X[:2000], y[:2000], groups=users[:2000])
+    grouped = UserDataset.from_arrays(X, y, users)
+    model = LinearModel(Logistic(), FeatureMap.identity(X.shape[1], bound=64.0, intercept=True))
+    settings = {**BUDGET, "clip": 1.0, "steps": PHASES}
     theirs = speed_rivals.measured(package, X, y, users, *arguments)
-    ((ours, _),) = alternating(lambda: LogisticRegression(**BUDGET).fit(X, y, groups=users))
-    LocalEngine.run = timed  # type: ignore[method-assign]
-    LogisticRegression(**BUDGET).fit(X, y, groups=users)
-    LocalEngine.run = run  # type: ignore[method-assign]
-    note = f"{ours:.2f} s, everything learnt in {len(work)} passes, against {theirs.wall:.2f} s"
+    LogisticRegression(**BUDGET).fit(X[:2000], y[:2000], groups=users[:2000])
+    # Their noise comes from an ordinary generator, so ours does for the comparison; the note has the secure one.
+    (passes, work), (secure, _), (fit, _) = alternating(
+        lambda: user_dpgd(grouped, model, **settings, random_state=0),
+        lambda: user_dpgd(grouped, model, **settings),
+        lambda: LogisticRegression(**BUDGET).fit(X, y, groups=users),
+        repeats=5,
+    )
+    own, other = 1e3 / PHASES, 1e3 / theirs.passes
+    note = f"{own * passes:.2f} ms a pass against {other * theirs.wall:.1f} ms; processor time {own * work:.2f} ms "
+    note += f"against {other * theirs.work:.1f} ms; {own * secure:.2f} ms with secure noise"
+    whole = f"{fit:.2f} s, everything learnt, against {theirs.wall:.2f} s for {theirs.passes:.0f} passes"
     if theirs.stacking:
         both = theirs.wall + theirs.stacking
-        note += f"; {both / ours:.2f} × with the {theirs.stacking:.2f} s of stacking users, which ours has in it"
-    own = 1e3 * float(np.mean([seconds for seconds, phase in work if phase]))
-    other = 1e3 * theirs.work / theirs.passes
-    measured = "processor time of a pass of gradients, times less"
+        whole += f"; {both / fit:.2f} × with the {theirs.stacking:.2f} s of stacking users, which ours has in it"
+    ratio, title = other * theirs.wall / (own * passes), f"{name}: {case}"
     return [
-        Row("rivals", f"{name}: {case}", "times faster", theirs.wall / ours, "≥ 5", note),
-        Row(
-            "rivals", f"the same, {package}: {case}", measured, other / own, "", f"{own:.1f} ms against {other:.1f} ms"
-        ),
+        Row("rivals", f"{title}, the same number of passes", "times faster", ratio, "≥ 5", note),
+        Row("rivals", f"{title}, the whole default fit", "times faster", theirs.wall / fit, "", whole),
     ]

@@ -19,11 +19,11 @@ def _passes(engine: Any, width: int, count: int = 5) -> float:
     from userdp.mechanisms.capped import _clipped_sum
 
     model, theta = LinearModel(Logistic(), FeatureMap.identity(width)), np.full(width, 0.01)
-    engine.sum(_clipped_sum, model, theta, 0.5)
+    engine.sum(_clipped_sum, model.phase(theta), 0.5)
     times = []
     for _ in range(count):
         started = time.perf_counter()
-        engine.sum(_clipped_sum, model, theta, 0.5)
+        engine.sum(_clipped_sum, model.phase(theta), 0.5)
         times.append(time.perf_counter() - started)
     return min(times)
 
@@ -45,7 +45,7 @@ def passes() -> list[Row]:
     model = LinearModel(Logistic(), features, np.eye(width + 1) + 0.01)
     theta, zeros, ones = np.full(width + 1, 0.01), np.zeros(width), np.ones(width)
     calls: dict[str, tuple[Any, ...]] = {
-        "gradients": (_clipped_sum, model, theta, 0.5),
+        "gradients": (_clipped_sum, model.phase(theta), 0.5),
         "second moments": (_moment_sum, LinearModel(Logistic(), features), theta, 0.5),
         "first histograms": (_count_magnitudes, "features", FIRST_LOOK),
         "further histograms": (_count_rows, zeros, ones, linear_bins(-4.0, 4.0, 64), "features", np.arange(len(zeros))),
@@ -136,7 +136,7 @@ def _gradients(width: int) -> tuple[Any, ...]:
 
     features = FeatureMap(np.zeros(width), np.ones(width), 64.0, intercept=True)
     model = LinearModel(Logistic(), features, np.eye(width + 1) + 0.01)
-    return _clipped_sum, model, np.full(width + 1, 0.01), 0.5
+    return _clipped_sum, model.phase(np.full(width + 1, 0.01)), 0.5
 
 
 def _two_against_one(rows: int, width: int, name: str) -> list[Row]:

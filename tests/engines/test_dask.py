@@ -51,7 +51,7 @@ def write(folder: Path, *parts: pd.DataFrame) -> Path:
 
 
 def sums(engine: Engine) -> np.ndarray:
-    return engine.sum(_clipped_sum, MODEL, THETA, 0.4)[0]
+    return engine.sum(_clipped_sum, MODEL.phase(THETA), 0.4)[0]
 
 
 def sizes(engine: Engine) -> list[tuple[float, ...]]:

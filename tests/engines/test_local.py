@@ -40,6 +40,17 @@ def test_same_bits_for_any_number_of_threads() -> None:
     assert len(totals) == 1
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_phases_have_the_same_bits_for_any_threads_and_chunks(kind: type) -> None:
+    data = example()
+    block = data.blocks[0]
+    data = UserDataset((UserBlock(block.features.astype(kind), block.target, block.offsets),), data.users, data.columns)
+    phase = MODEL.phase(THETA)
+    expected = LocalEngine(data, 1).each(phase).tobytes()
+    for threads, rows, users in ((2, 64, 16), (3, 50, 3), (1, 1, 1), (8, 1000, 300)):
+        assert LocalEngine(data, threads, rows, users).each(phase).tobytes() == expected
+
+
 @pytest.mark.parametrize(("rows", "users"), [(8192, 4096), (1, 1), (50, 3)])
 def test_sum_equals_plain_numpy_whatever_the_chunks(rows: int, users: int) -> None:
     data = example()

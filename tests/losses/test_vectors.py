@@ -1,4 +1,4 @@
-"""Eight numbers at a time: the formulas they stand for, nothing read or written beside them."""
+"""Several numbers at a time: the formulas they stand for, nothing read or written beside them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,23 @@ from numba import njit
 
 from userdp.losses.linear import rows_times
 from userdp.losses.vectors import (
+    SIXTEEN,
     WIDTH,
     aligned,
     between,
+    fetch,
+    first_half,
     load,
     load_part,
+    load_sixteen,
+    load_sixteen_part,
+    minus,
+    negative,
     padded,
+    rounded_like,
+    second_half,
     side_of,
+    sixteen_from,
     spread,
     spread_from,
     store,
@@ -27,15 +37,17 @@ from userdp.losses.vectors import (
 @njit
 def _sums(values, out):  # type: ignore[no-untyped-def]
     store(out, 0, totals(values, 0))
-    for j in range(WIDTH):
-        out[WIDTH + j] = total(load(values, j * WIDTH))
+    for j in range(SIXTEEN):
+        out[SIXTEEN + j] = total(load_sixteen(values, j * SIXTEEN))
 
 
-def test_sums_of_eight_have_the_same_bits_together_and_alone() -> None:
-    values, out = np.random.default_rng(0).normal(size=(WIDTH, WIDTH)), np.empty(2 * WIDTH)
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_sums_of_sixteen_have_the_same_bits_together_and_alone(kind: type) -> None:
+    values = np.random.default_rng(0).normal(size=(SIXTEEN, SIXTEEN)).astype(kind)
+    out = np.empty(2 * SIXTEEN, kind)
     _sums(values, out)
-    assert out[:WIDTH].tobytes() == out[WIDTH:].tobytes()
-    assert np.allclose(out[:WIDTH], values.sum(axis=1), rtol=1e-14)
+    assert out[:SIXTEEN].tobytes() == out[SIXTEEN:].tobytes()
+    assert np.allclose(out[:SIXTEEN], values.sum(axis=1), rtol=100 * np.finfo(kind).eps)
 
 
 @njit
@@ -57,6 +69,29 @@ def test_parts_of_rows_end_in_zeros(count: int) -> None:
     assert np.array_equal(out[WIDTH : 2 * WIDTH], np.clip(expected, -0.5, 0.25))
     assert np.array_equal(out[2 * WIDTH : 3 * WIDTH], np.where(expected > 0.1, 1.0, -1.0))
     assert np.array_equal(out[3 * WIDTH :], values[:8] / 8)
+
+
+@njit
+def _sixteen(values, count, out, wide):  # type: ignore[no-untyped-def]
+    fetch(values, 1 << 40)  # far behind the end
+    moved = minus(load_sixteen(values, 1), sixteen_from(values, 0))
+    store(out, 0, moved)
+    store(out, SIXTEEN, negative(load_sixteen_part(values, 1, count)))
+    store(out, 2 * SIXTEEN, rounded_like(load_sixteen(wide, SIXTEEN), moved))
+    store(wide, 0, first_half(moved))
+    store(wide, WIDTH, second_half(moved))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("count", [-1, 0, 1, 9, 16, 30])
+def test_sixteen_numbers_of_either_kind(count: int, kind: type) -> None:
+    values = np.random.default_rng(3).normal(size=SIXTEEN + 1).astype(kind)
+    out, wide = np.empty(3 * SIXTEEN, kind), np.random.default_rng(4).normal(size=2 * SIXTEEN)
+    _sixteen(values, count, out, wide)
+    assert np.array_equal(out[:SIXTEEN], values[1:] - values[0])
+    assert np.array_equal(out[SIXTEEN : 2 * SIXTEEN], -np.where(np.arange(SIXTEEN) < count, values[1:], 0))
+    assert np.array_equal(out[2 * SIXTEEN :], wide[SIXTEEN:].astype(kind))
+    assert np.array_equal(wide[:SIXTEEN], (values[1:] - values[0]).astype(np.float64))
 
 
 @pytest.mark.parametrize("width", [1, 3, 8, 9, 17])

@@ -177,9 +177,7 @@ def test_a_cap_broken_by_two_is_caught_in_the_minimizer(adjacency: Adjacency, mo
 @pytest.mark.parametrize("adjacency", ["replace", "add-remove"])
 def test_a_cap_broken_by_two_is_caught_in_the_mean(adjacency: Adjacency, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = capped_module._clipped_sum
-    monkeypatch.setattr(
-        capped_module, "_clipped_sum", lambda block, model, theta, cap: honest(block, model, theta, 2 * cap)
-    )
+    monkeypatch.setattr(capped_module, "_clipped_sum", lambda block, phase, cap: honest(block, phase, 2 * cap))
     sensitivity = sum_sensitivity(CAP, adjacency) / USERS * (1 + 1e-9)
     with pytest.raises(AssertionError, match="more than"):
         check(worst_move(mean(Logistic()), adjacency, 1.05 * sensitivity), sensitivity)

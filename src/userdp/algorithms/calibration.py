@@ -12,7 +12,7 @@ from scipy.sparse import diags_array
 
 from userdp.algorithms.templates import Magnitudes, read_place
 from userdp.data.blocks import UserBlock
-from userdp.losses.base import Floats, UserModel
+from userdp.losses.base import Floats, UserModel, phase_gradients
 from userdp.mechanisms.histogram import Bins, magnitude_bins
 
 # An octave a bin, from 10^-9 to 10^15 units; powers of two, what flags are made of, lie in the middle of theirs.
@@ -29,7 +29,7 @@ WITHIN_OCTAVE = 0.2  # standard deviation of numbers inside an octave, over its 
 
 def gradient_sizes(block: UserBlock, model: UserModel, theta: Floats) -> Floats:
     """Length of each user's gradient."""
-    gradients = model.user_gradients(block, theta)
+    gradients = phase_gradients(model, theta)(block)
     return np.asarray(np.sqrt(np.einsum("ki,ki->k", gradients, gradients)))
 
 

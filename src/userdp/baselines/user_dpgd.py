@@ -18,7 +18,7 @@ from userdp.baselines.release import BaselineRelease, open_channel
 from userdp.data import UserDataset
 from userdp.data.blocks import UserBlock
 from userdp.engines import Engine, LocalEngine, Sums
-from userdp.losses.base import Floats, UserModel
+from userdp.losses.base import Floats, PhaseGradients, UserModel, phase_gradients
 from userdp.mechanisms.capped import clipped_mean
 
 COUNT_SHARE = 0.05  # of μ², for the counts behind an adaptive clip
@@ -64,7 +64,7 @@ def user_dpgd(
         sigmas.append(mean.sigma)
         clips.append(clips[-1])
         if adaptive:
-            (inside,) = engine.sum(_count_inside, model, theta, clips[-1])
+            (inside,) = engine.sum(_count_inside, phase_gradients(model, theta), clips[-1])
             noisy = float(channel.release(inside, 1.0, count_gdp, f"count {t + 1}")[0]) / n
             clips[-1] = next_clip(clips[-1], noisy, clip)
         theta = theta - rate * mean.value
@@ -80,6 +80,6 @@ def next_clip(clip: float, inside: float, start: float) -> float:
     return min(max(moved, start / CLIP_RANGE), start * CLIP_RANGE)
 
 
-def _count_inside(block: UserBlock, model: UserModel, theta: Floats, clip: float) -> Sums:
-    lengths = np.linalg.norm(model.user_gradients(block, theta), axis=1)
+def _count_inside(block: UserBlock, phase: PhaseGradients, clip: float) -> Sums:
+    lengths = np.linalg.norm(phase(block), axis=1)
     return (np.array([np.count_nonzero(lengths <= clip)], dtype=np.float64),)

@@ -7,14 +7,16 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+from userdp.data.blocks import UserBlock
 from userdp.data.dataset import UserDataset
 from userdp.data.sparse import as_sparse
+from userdp.data.store import StoredBlock
 from userdp.engines.base import Floats, Kernel, Sums
 
 # A chunk holds at most so many numbers (8 MB), or one user: wide data gets fewer rows a chunk, wide sparse data fewer
@@ -42,13 +44,12 @@ class LocalEngine:
         self._pool = ThreadPoolExecutor(max(self.threads - 1, 1), "userdp")
         fits = max(CHUNK_NUMBERS // max(self.dataset.n_features, 1), 1)
         users = min(self.chunk_users, fits)
-        self._chunks = [
-            (block, start, stop)
-            for block in self.dataset.blocks
-            for start, stop in block.cuts(
-                self.chunk_rows if as_sparse(block.features) is not None else min(self.chunk_rows, fits), users
-            )
-        ]
+        self._chunks: list[Callable[[], UserBlock]] = []
+        for block in self.dataset.blocks:
+            rows = self.chunk_rows if as_sparse(block.features) is not None else min(self.chunk_rows, fits)
+            for start, stop in block.cuts(rows, users):
+                chunk = partial(block.users, start, stop)  # rows on disk are read when they are due, others are there
+                self._chunks.append(chunk if isinstance(block, StoredBlock) else partial(_same, chunk()))
 
     @property
     def n_features(self) -> int:
@@ -94,8 +95,7 @@ class LocalEngine:
                         mine = next(numbers, None)
                     if mine is None:
                         return
-                    block, start, stop = self._chunks[mine]
-                    part = kernel(block.users(start, stop), *arguments)
+                    part = kernel(self._chunks[mine](), *arguments)
                     with lock:
                         waiting[mine] = part
                         while due in waiting:
@@ -113,6 +113,10 @@ class LocalEngine:
                 wait(helpers)
             for helper in helpers:
                 helper.result()
+
+
+def _same(block: UserBlock) -> UserBlock:
+    return block
 
 
 @lru_cache(maxsize=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -78,6 +80,17 @@ class UserModel(Protocol):
 
     def user_gradients(self, block: UserBlock, theta: Floats) -> Floats:
         """∇h_k(θ), shape (users, dimension); the same bits whoever else is in the block."""
+
+
+# The gradients of a block's users at one θ, shape (users, dimension), for phases: each is a function of the user's own
+# rows to the last bit, but may be rounded.
+PhaseGradients = Callable[[UserBlock], Floats]
+
+
+def phase_gradients(model: UserModel, theta: Floats) -> PhaseGradients:
+    """Those of the model's own ``phase(θ)``, if it has one that is faster than ``user_gradients``."""
+    phase = getattr(model, "phase", None)
+    return partial(model.user_gradients, theta=theta) if phase is None else phase(theta)
 
 
 class PointValues(Protocol):

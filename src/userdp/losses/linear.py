@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -20,8 +21,8 @@ from numpy.typing import NDArray
 
 from userdp.data.blocks import Rows, UserBlock
 from userdp.data.sparse import SparseRows, as_sparse, dense
-from userdp.losses.base import Floats, Loss, PointLosses
-from userdp.losses.fused import Shift, mean_gradients, slope_of
+from userdp.losses.base import Floats, Loss, PhaseGradients, PointLosses
+from userdp.losses.fused import Shift, Shifts, fused_weights, mean_gradients, slope_of
 from userdp.losses.points import LinearPoints, mean_squares
 from userdp.losses.sparse import sparse_add_sums, sparse_predictions, sparse_squared_distances
 from userdp.losses.vectors import WIDTH, load, padded, plus_product, round_up, spread, spread_from, store
@@ -69,14 +70,9 @@ class FeatureMap:
         return self.center, 1.0 / self.scale, float(self.bound)
 
     @cached_property
-    def inverse(self) -> Floats:
-        """1/scale, and 1 for the intercept."""
-        return np.append(1.0 / self.scale, np.ones(int(self.intercept)))
-
-    @cached_property
-    def shift(self) -> Shift:
-        """The map without its units, for gradients."""
-        return Shift.of(self.center, self.bound * self.scale, self.dimension)
+    def shifts(self) -> Shifts:
+        """The map as compiled code knows it."""
+        return Shift.of(self.center, self.scale, self.bound, self.dimension)
 
     def rows(self, features: Rows) -> Floats:
         """Transformed rows, (rows, dimension) float64."""
@@ -192,24 +188,15 @@ class LinearModel:
 
     def user_gradients(self, block: UserBlock, theta: Floats) -> Floats:
         """∇h_k(θ), shape (users, dimension)."""
-        slope, maps, turn = slope_of(self.loss), self.features, self.geometry
-        if slope is not None and as_sparse(block.features) is None:
-            units = maps.target_center, maps.target_scale, maps.target_bound
-            weights, turn = self.coefficients(theta) * maps.inverse, self._turn
-            out = mean_gradients(block.features, maps.shift, weights, block.target, units, block.offsets, slope)
-        else:
-            out = np.zeros((block.n_users, maps.dimension))
-            for tile, offsets, predicted, values in self._tiles(block, theta):
-                maps.add_sums(tile, self.loss.derivative(predicted, values), offsets, out)
-            out /= _row_counts(block)[:, None]
-        return out if turn is None else rows_times(out, turn)
+        out = np.zeros((block.n_users, self.features.dimension))
+        for tile, offsets, predicted, values in self._tiles(block, theta):
+            self.features.add_sums(tile, self.loss.derivative(predicted, values), offsets, out)
+        out /= _row_counts(block)[:, None]
+        return out if self.geometry is None else rows_times(out, self.geometry)
 
-    @cached_property
-    def _turn(self) -> Floats:
-        """From gradients in the units of the features to those of θ."""
-        if self.geometry is None or self.geometry.ndim == 1:
-            return np.asarray(self.features.inverse * (1.0 if self.geometry is None else self.geometry))
-        return self.features.inverse[:, None] * self.geometry
+    def phase(self, theta: Floats) -> PhaseGradients:
+        """The gradients at θ as phases take them: those of float32 rows in single precision."""
+        return LinearPhase(self, theta)
 
     def curved_rows(self, block: UserBlock, theta: Floats) -> tuple[Floats, Floats]:
         """x̃_j and φ''_j: h_k has the Hessian (1/m_k) Σ_j φ''_j x̃_j x̃_jᵀ."""
@@ -230,6 +217,37 @@ class LinearModel:
             tile = block.features[start:stop]
             predicted = self.features.predictions(tile, weights)
             yield tile, offsets, predicted, self.features.targets(block.target[start:stop])
+
+
+@dataclass(frozen=True, eq=False)
+class LinearPhase:
+    """``user_gradients`` at one θ, in one reading of the rows and in their precision, where these are dense and the
+    loss declares its slope.
+
+    What is the same for all chunks is computed once in each process.
+    """
+
+    model: LinearModel
+    theta: Floats
+
+    @cached_property
+    def _weights(self) -> dict[np.dtype[Any], Rows]:
+        return fused_weights(self.model.coefficients(self.theta), self.model.features.shifts)
+
+    @cached_property
+    def _turn(self) -> Floats | None:
+        geometry = self.model.geometry
+        return geometry if geometry is None or geometry.ndim == 1 else padded(geometry, round_up(geometry.shape[1]))
+
+    def __call__(self, block: UserBlock) -> Floats:
+        """∇h_k(θ), shape (users, dimension); the same bits whoever else is in the block."""
+        model, maps, slope = self.model, self.model.features, slope_of(self.model.loss)
+        if slope is None or as_sparse(block.features) is not None:
+            return model.user_gradients(block, self.theta)
+        units = maps.target_center, maps.target_scale, maps.target_bound
+        weights, dimension, target = self._weights, maps.dimension, block.target
+        out = mean_gradients(block.features, maps.shifts, weights, dimension, target, units, block.offsets, slope)
+        return out if self._turn is None else _turned(out, self._turn, model.dimension)
 
 
 def loss_slope(loss: Loss, prediction: float, target: float) -> float:
@@ -333,11 +351,16 @@ def apply(geometry: Floats, theta: Floats) -> Floats:
 
 def rows_times(rows: Floats, matrix: Floats) -> Floats:
     """rows @ matrix; the same bits wherever the row stands. A vector is a diagonal matrix."""
+    wide = matrix if matrix.ndim == 1 else padded(matrix, round_up(matrix.shape[1]))
+    return _turned(rows, wide, matrix.shape[-1])
+
+
+def _turned(rows: Floats, matrix: Floats, width: int) -> Floats:
+    """``rows_times`` a matrix that is padded to whole vectors; its first ``width`` columns count."""
     if matrix.ndim == 1:
         return np.asarray(rows * matrix)
-    width = matrix.shape[1]
     out = np.empty(len(rows) * width + WIDTH)
-    _products(np.ascontiguousarray(rows), padded(matrix, round_up(width)), width, out)
+    _products(np.ascontiguousarray(rows), matrix, width, out)
     return out[: len(rows) * width].reshape(len(rows), width)
 
 

@@ -1,7 +1,9 @@
-"""Eight numbers at a time, for compiled loops: what is written is what is computed, in that order.
+"""Several numbers at a time, for compiled loops: what is written is what is computed, in that order.
 
 A compiler left to find the vectors itself must be allowed to reorder sums, and how it does so depends on the loop
 around them. Here nothing is reordered: a row has the same bits in whichever loop, tile or company it is met.
+
+Sums over users take eight float64; gradients of phases take sixteen numbers of the precision of the rows.
 """
 
 from __future__ import annotations
@@ -13,43 +15,47 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, register_model
+from numpy.typing import NDArray
 
-from userdp.losses.base import Floats
+from userdp.data.blocks import Rows
 
-WIDTH = 8  # the widest registers there are; processors with narrower ones take several
+WIDTH = 8  # float64 in the widest registers there are; processors with narrower ones take several
+SIXTEEN = 2 * WIDTH  # float32 in such a register; as many float64 take two
 
-_DOUBLE = ir.DoubleType()
-_INDEX = ir.IntType(64)
-_EIGHT, _LANES, _MASK = (ir.VectorType(kind, WIDTH) for kind in (_DOUBLE, _INDEX, ir.IntType(1)))
-
-
-class _Eight(types.Type):  # type: ignore[misc]
-    """Eight float64 numbers."""
-
-    def __init__(self) -> None:
-        super().__init__(name="Eight")
+_DOUBLE, _SINGLE = ir.DoubleType(), ir.FloatType()
+_INDEX, _PLACE = ir.IntType(64), ir.IntType(32)
 
 
-@register_model(_Eight)
-class _EightModel(models.PrimitiveModel):  # type: ignore[misc]
+class _Lanes(types.Type):  # type: ignore[misc]
+    """So many numbers of one kind."""
+
+    def __init__(self, element: Any, count: int) -> None:
+        self.element, self.count, self.vector = element, count, ir.VectorType(element, count)
+        super().__init__(name=f"Lanes({element} x {count})")
+
+
+@register_model(_Lanes)
+class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, _EIGHT)
+        super().__init__(manager, kind, kind.vector)
 
 
-eight = _Eight()
+eight = _Lanes(_DOUBLE, WIDTH)
+singles = _Lanes(_SINGLE, SIXTEEN)
+doubles = _Lanes(_DOUBLE, SIXTEEN)
 
 
-def aligned(*shape: int) -> Floats:
+def aligned(*shape: int, kind: type = np.float64) -> NDArray[Any]:
     """Zeros that start at a cache line: a vector that straddles two of them takes twice as long."""
-    size = math.prod(shape)
-    whole = np.zeros(size + WIDTH)
-    start = -whole.ctypes.data % 64 // 8
+    size, item = math.prod(shape), np.dtype(kind).itemsize
+    whole: NDArray[Any] = np.zeros(size + 64 // item, kind)
+    start = -whole.ctypes.data % 64 // item
     return whole[start : start + size].reshape(shape)
 
 
-def padded(values: Floats, columns: int) -> Floats:
+def padded(values: Rows, columns: int, kind: type = np.float64) -> NDArray[Any]:
     """A copy with zeros up to so many columns."""
-    out = aligned(*values.shape[:-1], columns)
+    out = aligned(*values.shape[:-1], columns, kind=kind)
     out[..., : values.shape[-1]] = values
     return out
 
@@ -63,64 +69,110 @@ def round_up(columns: int, unit: int = WIDTH) -> int:
     return -(-columns // unit) * unit
 
 
-def _pointer(context: Any, builder: Any, kind: Any, element: Any, array: Any, at: Any) -> Any:
+def _sixteen(array: Any) -> Any:
+    """Sixteen numbers of the array's kind."""
+    return singles if array.dtype == types.float32 else doubles
+
+
+def _pointer(context: Any, builder: Any, kind: Any, lanes: Any, array: Any, at: Any) -> Any:
     start = builder.gep(context.make_array(kind)(context, builder, array).data, [at])
-    return builder.bitcast(start, ir.VectorType(element, WIDTH).as_pointer())
+    return builder.bitcast(start, lanes.vector.as_pointer())
 
 
 def _all(builder: Any, value: Any, kind: Any) -> Any:
-    one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), WIDTH), [0] * WIDTH))
+    one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(_PLACE, 0))
+    return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_PLACE, kind.count), [0] * kind.count))
 
 
-def _first(builder: Any, count: Any) -> Any:
-    return builder.icmp_signed("<", ir.Constant(_LANES, list(range(WIDTH))), _all(builder, count, _LANES))
+def _align(lanes: Any) -> int:
+    return 4 if lanes.element == _SINGLE else 8
 
 
-def _align(element: Any) -> Any:
-    return ir.Constant(ir.IntType(32), 4 if element == ir.FloatType() else 8)
+def _loaded(lanes: Any, array: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(_pointer(context, builder, array, lanes, *arguments), align=_align(lanes))
+
+    return lanes(array, types.intp), code
+
+
+def _loaded_part(lanes: Any, array: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _pointer(context, builder, array, lanes, *arguments[:2])
+        numbers = ir.VectorType(_INDEX, lanes.count)
+        mask = builder.icmp_signed(
+            "<", ir.Constant(numbers, list(range(lanes.count))), _all(builder, arguments[2], numbers)
+        )
+        name = f"llvm.masked.load.{_name(lanes)}.p0"
+        kind = ir.FunctionType(lanes.vector, [pointer.type, _PLACE, mask.type, lanes.vector])
+        function = builder.module.declare_intrinsic(name, fnty=kind)
+        nothing = ir.Constant(lanes.vector, None)
+        return builder.call(function, [pointer, ir.Constant(_PLACE, _align(lanes)), mask, nothing])
+
+    return lanes(array, types.intp, types.intp), code
+
+
+def _name(lanes: Any) -> str:
+    return f"v{lanes.count}{'f32' if lanes.element == _SINGLE else 'f64'}"
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def load(typing: Any, array: Any, at: Any) -> Any:
-    """Eight numbers of a contiguous array from the flat position ``at`` on."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        element = context.get_data_type(array.dtype)
-        found = builder.load(_pointer(context, builder, array, element, *arguments), align=_align(element).constant)
-        return found if element == _DOUBLE else builder.fpext(found, _EIGHT)
-
-    return eight(array, types.intp), code
+    """Eight numbers of a contiguous array of float64 from the flat position ``at`` on."""
+    return _loaded(eight, array)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def load_part(typing: Any, array: Any, at: Any, count: Any) -> Any:
     """The first ``count`` of them, zeros behind: nothing else is read."""
+    return _loaded_part(eight, array)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def load_sixteen(typing: Any, array: Any, at: Any) -> Any:
+    """Sixteen numbers of a contiguous array, whether float32 or float64."""
+    return _loaded(_sixteen(array), array)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def load_sixteen_part(typing: Any, array: Any, at: Any, count: Any) -> Any:
+    """The first ``count`` of them, zeros behind: nothing else is read."""
+    return _loaded_part(_sixteen(array), array)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def fetch(typing: Any, array: Any, at: Any) -> Any:
+    """Ask memory for 64 numbers from the position ``at`` on, to be read soon; behind the end that does no harm."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        element = context.get_data_type(array.dtype)
-        pointer = _pointer(context, builder, array, element, *arguments[:2])
-        kind = ir.VectorType(element, WIDTH)
-        name = f"llvm.masked.load.v{WIDTH}{'f64' if element == _DOUBLE else 'f32'}.p0"
-        function = builder.module.declare_intrinsic(
-            name, fnty=ir.FunctionType(kind, [pointer.type, ir.IntType(32), _MASK, kind])
-        )
-        mask, nothing = _first(builder, arguments[2]), ir.Constant(kind, None)
-        found = builder.call(function, [pointer, _align(element), mask, nothing])
-        return found if element == _DOUBLE else builder.fpext(found, _EIGHT)
+        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), _PLACE, _PLACE, _PLACE])
+        function = builder.module.declare_intrinsic("llvm.prefetch.p0", fnty=kind)
+        start = builder.gep(context.make_array(array)(context, builder, arguments[0]).data, [arguments[1]])
+        start = builder.bitcast(start, ir.IntType(8).as_pointer())
+        for line in range(0, 64 * array.dtype.bitwidth // 8, 64):
+            settings = (ir.Constant(_PLACE, setting) for setting in (0, 3, 1))  # to read, into all caches, data
+            builder.call(function, [builder.gep(start, [ir.Constant(_INDEX, line)]), *settings])
+        return context.get_dummy_value()
 
-    return eight(array, types.intp, types.intp), code
+    return types.void(array, types.intp), code
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def store(typing: Any, array: Any, at: Any, vector: Any) -> Any:
-    """Write eight numbers to a contiguous array of float64."""
+    """Write numbers to a contiguous array of their kind."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[2], _pointer(context, builder, array, _DOUBLE, *arguments[:2]), align=8)
+        builder.store(arguments[2], _pointer(context, builder, array, vector, *arguments[:2]), align=_align(vector))
         return context.get_dummy_value()
 
-    return types.void(array, types.intp, eight), code
+    return types.void(array, types.intp, vector), code
+
+
+def _everywhere(lanes: Any, array: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.gep(context.make_array(array)(context, builder, arguments[0]).data, [arguments[1]])
+        return _all(builder, builder.load(pointer), lanes.vector)
+
+    return lanes(array, types.intp), code
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -128,7 +180,7 @@ def spread(typing: Any, number: Any) -> Any:
     """One number eight times."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _all(builder, arguments[0], _EIGHT)
+        return _all(builder, arguments[0], eight.vector)
 
     return eight(types.float64), code
 
@@ -136,55 +188,88 @@ def spread(typing: Any, number: Any) -> Any:
 @intrinsic  # type: ignore[untyped-decorator]
 def spread_from(typing: Any, array: Any, at: Any) -> Any:
     """The number at the flat position ``at`` of a contiguous array of float64, eight times."""
+    return _everywhere(eight, array)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def sixteen_from(typing: Any, array: Any, at: Any) -> Any:
+    """The number at the flat position ``at`` of a contiguous array, sixteen times."""
+    return _everywhere(_sixteen(array), array)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def rounded_like(typing: Any, a: Any, b: Any) -> Any:
+    """Sixteen float64, which a float32 can hold, in the precision of b."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.gep(context.make_array(array)(context, builder, arguments[0]).data, [arguments[1]])
-        return _all(builder, builder.load(pointer), _EIGHT)
+        return arguments[0] if b.element == _DOUBLE else builder.fptrunc(arguments[0], b.vector)
 
-    return eight(array, types.intp), code
+    return b(a, b), code
 
 
-def _arithmetic(name: str) -> Any:
+def _half(lanes: Any, start: int) -> Any:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        places = ir.Constant(ir.VectorType(_PLACE, WIDTH), list(range(start, start + WIDTH)))
+        half = builder.shuffle_vector(arguments[0], arguments[0], places)
+        return half if lanes.element == _DOUBLE else builder.fpext(half, eight.vector)
+
+    return eight(lanes), code
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def first_half(typing: Any, a: Any) -> Any:
+    """The first eight of sixteen numbers, as float64."""
+    return _half(a, 0)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def second_half(typing: Any, a: Any) -> Any:
+    """The other eight."""
+    return _half(a, WIDTH)
+
+
+def _arithmetic(name: str, lanes: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return getattr(builder, name)(*arguments)
 
-    return eight(eight, eight), code
+    return lanes(lanes, lanes), code
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def plus(typing: Any, a: Any, b: Any) -> Any:
     """a + b, number by number, as all that follow."""
-    return _arithmetic("fadd")
+    return _arithmetic("fadd", a)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def minus(typing: Any, a: Any, b: Any) -> Any:
     """a − b."""
-    return _arithmetic("fsub")
+    return _arithmetic("fsub", a)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def times(typing: Any, a: Any, b: Any) -> Any:
     """a·b."""
-    return _arithmetic("fmul")
+    return _arithmetic("fmul", a)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def divided(typing: Any, a: Any, b: Any) -> Any:
     """a/b."""
-    return _arithmetic("fdiv")
+    return _arithmetic("fdiv", a)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def plus_product(typing: Any, sum: Any, a: Any, b: Any) -> Any:
     """sum + a·b, rounded once where the processor can."""
+    lanes = sum
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(_EIGHT, [_EIGHT] * 3)
-        function = builder.module.declare_intrinsic(f"llvm.fmuladd.v{WIDTH}f64", fnty=kind)
+        kind = ir.FunctionType(lanes.vector, [lanes.vector] * 3)
+        function = builder.module.declare_intrinsic(f"llvm.fmuladd.{_name(lanes)}", fnty=kind)
         return builder.call(function, [arguments[1], arguments[2], arguments[0]])
 
-    return eight(eight, eight, eight), code
+    return lanes(lanes, lanes, lanes), code
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -196,7 +281,17 @@ def between(typing: Any, a: Any, low: Any, high: Any) -> Any:
         value = builder.select(builder.fcmp_ordered(">", low, value), low, value)
         return builder.select(builder.fcmp_ordered("<", high, value), high, value)
 
-    return eight(eight, eight, eight), code
+    return a(a, a, a), code
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def negative(typing: Any, a: Any) -> Any:
+    """−a."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fneg(arguments[0])
+
+    return a(a), code
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -204,53 +299,61 @@ def side_of(typing: Any, a: Any, border: Any) -> Any:
     """1 where a > border, else −1."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        above, below = (ir.Constant(_EIGHT, [side] * WIDTH) for side in (1.0, -1.0))
+        above, below = (ir.Constant(a.vector, [side] * a.count) for side in (1.0, -1.0))
         return builder.select(builder.fcmp_ordered(">", *arguments), above, below)
 
-    return eight(eight, eight), code
+    return a(a, a), code
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def times_power(typing: Any, a: Any, exponent: Any) -> Any:
     """a·2^exponent, for normal numbers and whole exponents that keep them so."""
+    integer, digits = (_PLACE, 23) if a.element == _SINGLE else (_INDEX, 52)
+    whole = ir.VectorType(integer, a.count)
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        exponent = builder.shl(builder.fptosi(arguments[1], _LANES), ir.Constant(_LANES, [52] * WIDTH))
-        return builder.bitcast(builder.add(builder.bitcast(arguments[0], _LANES), exponent), _EIGHT)
+        moved = builder.shl(builder.fptosi(arguments[1], whole), ir.Constant(whole, [digits] * a.count))
+        return builder.bitcast(builder.add(builder.bitcast(arguments[0], whole), moved), a.vector)
 
-    return eight(eight, eight), code
+    return a(a, a), code
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def totals(typing: Any, array: Any, at: Any) -> Any:
-    """Sums of eight vectors that follow one another: of neighbours, of neighbouring pairs, then of the halves."""
+    """Sums of sixteen vectors of sixteen numbers that follow one another: of neighbours, of neighbouring pairs, …"""
+    lanes = _sixteen(array)
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        start = _pointer(context, builder, array, _DOUBLE, *arguments)
-        vectors = [builder.load(builder.gep(start, [ir.Constant(_INDEX, i)]), align=8) for i in range(WIDTH)]
-        for step in (1, 2, 4):
-            left = [i - step + WIDTH if i & step else i for i in range(WIDTH)]
+        start, count = _pointer(context, builder, array, lanes, *arguments), lanes.count
+        vectors = [
+            builder.load(builder.gep(start, [ir.Constant(_INDEX, i)]), align=_align(lanes)) for i in range(count)
+        ]
+        step = 1
+        while step < count:
+            left = [i - step + count if i & step else i for i in range(count)]
             right = [i + step for i in left]
             vectors = [_pairs(builder, a, b, left, right) for a, b in zip(vectors[::2], vectors[1::2])]
+            step *= 2
         return vectors[0]
 
-    return eight(array, types.intp), code
+    return lanes(array, types.intp), code
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def total(typing: Any, a: Any) -> Any:
-    """The sum of the eight, likewise."""
+    """The sum of the numbers, likewise."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        value = arguments[0]
-        for places in ([0, 2, 4, 6], [0, 2], [0]):
-            value = _pairs(builder, value, value, places, [place + 1 for place in places])
-        return builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
+        value, count = arguments[0], a.count
+        while count > 1:
+            places = list(range(0, count, 2))
+            value, count = _pairs(builder, value, value, places, [place + 1 for place in places]), count // 2
+        return builder.extract_element(value, ir.Constant(_PLACE, 0))
 
-    return types.float64(eight), code
+    return (types.float32 if a.element == _SINGLE else types.float64)(a), code
 
 
 def _pairs(builder: Any, a: Any, b: Any, left: list[int], right: list[int]) -> Any:
     """Sums of the numbers of a and b that stand at these places, b's counted behind a's."""
-    kind = ir.VectorType(ir.IntType(32), len(left))
+    kind = ir.VectorType(_PLACE, len(left))
     return builder.fadd(*(builder.shuffle_vector(a, b, ir.Constant(kind, places)) for places in (left, right)))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from userdp.data.blocks import UserBlock
-from userdp.losses.base import ConvexModel, CurvedModel, Floats, PointLosses
+from userdp.losses.base import ConvexModel, CurvedModel, Floats, PhaseGradients, PointLosses, phase_gradients
 
 # No user counts for more than so many typical ones: public, and far beyond what any cap lets through.
 LARGEST_WEIGHT = 1024.0
@@ -47,6 +47,10 @@ class RowWeighted:
         """∇h_k(θ), shape (users, dimension)."""
         return np.asarray(self.model.user_gradients(block, theta) * self.weights(block)[:, None])
 
+    def phase(self, theta: Floats) -> PhaseGradients:
+        """The gradients at θ as phases take them."""
+        return WeightedPhase(self, phase_gradients(self.model, theta))
+
     def at_points(self, block: UserBlock, center: Floats) -> PointLosses:
         """The losses of a block's users at points relative to ``center``."""
         return WeightedPoints(self.model.at_points(block, center), self.weights(block))
@@ -71,6 +75,18 @@ class CurvedRowWeighted(RowWeighted):
         """Rows, and their curvatures times the user's weight."""
         rows, curvature = self.model.curved_rows(block, theta)
         return rows, curvature * np.repeat(self.weights(block), np.diff(block.offsets))
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedPhase:
+    """Gradients at one θ, each times its user's weight."""
+
+    model: RowWeighted
+    plain: PhaseGradients
+
+    def __call__(self, block: UserBlock) -> Floats:
+        """w_k·∇h_k(θ)."""
+        return np.asarray(self.plain(block) * self.model.weights(block)[:, None])
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from numba import njit
 from userdp.accounting import Adjacency, sum_sensitivity
 from userdp.data.blocks import UserBlock
 from userdp.engines.base import Engine, Sums
-from userdp.losses.base import ConvexModel, Floats, Scaled, UserModel
+from userdp.losses.base import ConvexModel, Floats, PhaseGradients, Scaled, UserModel, phase_gradients
 from userdp.losses.vectors import WIDTH, aligned, load, load_part, plus_product, round_up, spread, store, total
 from userdp.mechanisms.gaussian import Channel, mean_sensitivity
 from userdp.solvers import CappedObjective, Solution, minimize, rounding_gap, smallest_cap
@@ -118,13 +118,13 @@ def clipped_mean(
     **Formal guarantee.** ``gdp``-GDP: each term has norm at most γ, so the mean moves by at most 2γ/n (γ/n under
     add/remove), plus the engine's rounding error (docs/proofs/capped-release.md, Theorem 6).
     """
-    (total,) = engine.sum(_clipped_sum, model, theta, cap)
+    (total,) = engine.sum(_clipped_sum, phase_gradients(model, theta), cap)
     sensitivity = mean_sensitivity(cap, n_users, adjacency, engine.rounding)
     return ClippedMean(channel.release(total / n_users, sensitivity, gdp, label), sensitivity / gdp)
 
 
-def _clipped_sum(block: UserBlock, model: UserModel, theta: Floats, cap: float) -> Sums:
-    gradients = np.ascontiguousarray(model.user_gradients(block, theta))
+def _clipped_sum(block: UserBlock, phase: PhaseGradients, cap: float) -> Sums:
+    gradients = np.ascontiguousarray(phase(block))
     out = aligned(round_up(gradients.shape[1]))
     _add_clipped(gradients, cap, out)
     return (out[: gradients.shape[1]],)

@@ -70,16 +70,21 @@ def _moment_sum(block: UserBlock, model: CurvedModel, theta: Floats, cap: float)
 
 def _moments(block: UserBlock, model: CurvedModel, theta: Floats, cap: float, *, summed: bool) -> tuple[Floats, Floats]:
     """Sizes of the users' moments; if ``summed``, the sum of the clipped ones, its lower triangle."""
-    rows, curvature = model.curved_rows(block, theta)
-    weights = np.maximum(curvature, 0.0)  # the sensitivity rests on users' matrices being positive semidefinite
-    dimension = rows.shape[1]
-    height, wide = round_up(dimension, _HEIGHT), round_up(dimension, 2 * WIDTH)
-    norms, own, out = np.zeros(block.n_users), aligned(height, wide), aligned(height if summed else 0, wide)
-    scratch = aligned(_TILE, wide), aligned(_TILE, wide)
-    _clipped_outer(np.ascontiguousarray(rows), weights, block.offsets, cap, *scratch, own, norms, out)
+    norms, out, scratch = np.zeros(block.n_users), np.zeros((0, 0)), None
+    for start, stop in block.cuts(_ROWS, block.n_users):
+        part = block.users(start, stop)
+        rows, curvature = model.curved_rows(part, theta)
+        weights = np.maximum(curvature, 0.0)  # the sensitivity rests on users' matrices being positive semidefinite
+        if scratch is None:
+            height, wide = round_up(rows.shape[1], _HEIGHT), round_up(rows.shape[1], 2 * WIDTH)
+            out, scratch = aligned(height if summed else 0, wide), (aligned(_TILE, wide), aligned(_TILE, wide))
+            own, dimension = aligned(height, wide), rows.shape[1]
+        _clipped_outer(np.ascontiguousarray(rows), weights, part.offsets, cap, *scratch, own, norms[start:stop], out)
     return norms, out[:dimension, :dimension]
 
 
+# Rows transformed at a time: larger arrays leave the cache, and the system hands them out anew for every chunk.
+_ROWS = 1 << 12
 # Users with so few rows are added row by row; more would not fit the engine's bound on rounding.
 _FEW = 2
 # Rows held at a time, and rows of a matrix that are summed at a time.

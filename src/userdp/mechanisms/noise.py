@@ -11,7 +11,8 @@ import math
 import os
 import secrets
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from functools import lru_cache
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,8 @@ enable_features("contrib")
 
 # Noise lives on multiples of 2^k with 2^k ≤ σ·2^-GRID_BITS (docs/proofs/gaussian.md).
 GRID_BITS = 90
-# Draws that are worth a thread of their own: about 30 µs each.
-_LEAST_DRAWS = 64
+# Draws that are worth a thread of their own: about 10 µs each.
+_LEAST_DRAWS = 16
 
 
 class Noise(Protocol):
@@ -57,11 +58,9 @@ class SecureNoise:
         """
         _check_scale(scale)
         flat = np.asarray(values, dtype=np.float64).ravel()
-        parts = np.array_split(flat, min(os.cpu_count() or 1, max(flat.size // _LEAST_DRAWS, 1)))
-        if len(parts) == 1:
-            return _noisy(flat, scale).reshape(values.shape)
-        with ThreadPoolExecutor(len(parts)) as pool:
-            return np.concatenate(list(pool.map(lambda part: _noisy(part, scale), parts))).reshape(values.shape)
+        first, *others = np.array_split(flat, min(os.cpu_count() or 1, max(flat.size // _LEAST_DRAWS, 1)))
+        drawn = [_pool().submit(_noisy, part, scale) for part in others]
+        return np.concatenate([_noisy(first, scale), *(part.result() for part in drawn)]).reshape(values.shape)
 
     def integer_below(self, bound: int) -> int:
         """Uniform integer in [0, bound)."""
@@ -78,12 +77,24 @@ def _noisy(values: Floats, scale: float) -> Floats:
     if not values.size:
         return values
     grid = math.floor(math.log2(scale)) - GRID_BITS
-    space = (
-        vector_domain(atom_domain(T=float, nan=False), size=values.size),
-        l2_distance(T=float),
-    )
-    release = make_gaussian(*space, scale=float(scale), k=grid)
+    release = make_gaussian(*_space(values.size), scale=float(scale), k=grid)
     return np.asarray(release(values.tolist()), dtype=np.float64)
+
+
+@lru_cache(maxsize=64)
+def _space(size: int) -> Any:
+    """Vectors of so many numbers, and their distance: phase after phase asks for the same."""
+    return vector_domain(atom_domain(T=float, nan=False), size=size), l2_distance(T=float)
+
+
+@lru_cache(maxsize=1)
+def _pool() -> ThreadPoolExecutor:
+    """Threads that draw besides the one that asks; a process that is forked starts its own."""
+    return ThreadPoolExecutor(max((os.cpu_count() or 1) - 1, 1), "userdp-noise")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 class SeededNoise:
