@@ -6,7 +6,7 @@
     userdp bench accuracy --only-report                # tables and pictures of what the cache holds
 
 Results are appended to benchmarks/cache/accuracy.csv as they come: start it again (without --recompute) after an
-interruption. Methods that are left out keep the numbers of the last accuracy.csv. Packages of rivals and held-out data
+interruption. Methods that are left out keep the numbers of the last accuracy.csv. Packages of rivals and further tables
 are installed under benchmarks/cache when first needed.
 """
 
@@ -21,9 +21,9 @@ from pathlib import Path
 
 from accuracy_data import CLASSIFICATION, KINKS, REGRESSION, Task, base_name, load
 from accuracy_grid import STEPS, Grid, Setting, settings
-from accuracy_held_out import HELD_OUT
 from accuracy_methods import METHODS, MeanTask, why_not
 from accuracy_report import AGAIN, MAIN, SHOWN, Results, guide_page, report
+from accuracy_tables import TABLES
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -139,7 +139,7 @@ def add_facts(task: Task | MeanTask, cache: Cache) -> None:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = [*CLASSIFICATION, *REGRESSION, *KINKS, *HELD_OUT]
+    names = [*CLASSIFICATION, *REGRESSION, *KINKS, *TABLES]
     parser.add_argument(
         "--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of the real datasets"
     )
@@ -169,7 +169,7 @@ def main() -> None:
             task = load(name, chosen.data)
             add_facts(task, cache)
             show = partial(progress.update, bar)
-            own = [method for method in methods if name not in HELD_OUT or method in MAIN]
+            own = [method for method in methods if name not in TABLES or method in MAIN]
             run_methods(task, epsilons, own, chosen.seeds, cache, show)
             if name in MEANS_OF:
                 run_methods(MeanTask(task), epsilons, methods, chosen.seeds, cache, show)

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from accuracy_held_out import HELD_OUT, HELD_OUT_REGRESSION
+from accuracy_tables import TABLES, TABLES_REGRESSION
 from scipy.optimize import minimize, minimize_scalar
 
 from userdp.algorithms.release import LinearRelease
@@ -56,7 +56,7 @@ def loss_of(name: str) -> Loss:
     name = base_name(name)
     if name in KINKS:
         return KINKS[name][1]
-    return Squared() if name in (*REGRESSION, *HELD_OUT_REGRESSION) else Logistic()
+    return Squared() if name in (*REGRESSION, *TABLES_REGRESSION) else Logistic()
 
 
 def base_name(name: str) -> str:
@@ -179,9 +179,9 @@ def load(name: str, folder: Path) -> Task:
     if name in KINKS:
         base, loss = KINKS[name]
         return replace(load(base, folder), name=name, loss=loss)
-    if name in HELD_OUT:
-        X, y, users = HELD_OUT[name]()
-        return _task(name, X, (y - y.mean()) / y.std() if name in HELD_OUT_REGRESSION else y, users, loss_of(name))
+    if name in TABLES:
+        X, y, users = TABLES[name]()
+        return _task(name, X, (y - y.mean()) / y.std() if name in TABLES_REGRESSION else y, users, loss_of(name))
     if name == "synthetic wage":
         return _synthetic_wage(name, 1000, 10, 20, 4)
     if name in SYNTHETIC:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from accuracy_data import SYNTHETIC, base_name, loss_of
-from accuracy_held_out import HELD_OUT
+from accuracy_tables import HELD_OUT
 
 from userdp.losses import Logistic, Squared
 from userdp.theory import plan
