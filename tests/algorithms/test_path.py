@@ -7,6 +7,7 @@ import pytest
 
 from userdp.algorithms.calibration import Geometry
 from userdp.algorithms.path import RADIUS, Path
+from userdp.algorithms.schedule import way_weights
 
 D, PHASES = 6, 40
 OPTIMUM = np.linspace(-1, 1, D)
@@ -52,3 +53,13 @@ def test_noise_without_signal_stays_near_the_start():
     lengths = [np.linalg.norm(descend(1.0, seed, optimum=np.zeros(D)).mean()[0]) for seed in range(50)]
     assert np.mean(np.square(lengths)) < 0.6 * D / PHASES
     assert max(np.linalg.norm(point) for point in descend(100.0, 1).points) <= RADIUS
+
+
+@pytest.mark.parametrize("sigma", [0.02, 0.1])
+def test_excursions_are_those_of_many_runs(sigma):
+    """Mean squared distance from the way without noise, weighted as the mean is; 200 runs are good to a few per cent."""
+    quiet = descend(1e-9, 0)
+    weights = way_weights([sigma] * PHASES)
+    runs = [descend(sigma, seed) for seed in range(200)]
+    far = [weights @ np.square(np.array(run.points) - quiet.points).sum(axis=1) for run in runs]
+    assert np.mean([run.excursion() for run in runs]) == pytest.approx(np.mean(far), rel=0.25)

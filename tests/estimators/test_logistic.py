@@ -9,6 +9,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from sklearn import linear_model
 from sklearn.base import clone
 
 from userdp.data import DataError
@@ -301,3 +302,19 @@ def test_noise_error_is_honest():
     stated = np.mean([model.release_.noise_error[:3] for model in models], axis=0)
     assert np.all(spread < 2 * stated)
     assert np.all(spread > stated / 4)
+
+
+def test_noise_on_the_way_does_not_lengthen_the_model():
+    """Points with noise predict flatter, and the descent makes up for it: the mean is too long if that is left in it.
+
+    Mean length over 20 fixed seeds, of which a single one is off by some 7 %; it would be 1.05 without the correction.
+    """
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(10_000, 20))
+    true = rng.normal(size=20)
+    true *= 6 / np.linalg.norm(true) / np.sqrt(20)
+    y, users = rng.random(len(X)) < 1 / (1 + np.exp(-X @ true)), np.repeat(np.arange(1000), 10)
+    best = linear_model.LogisticRegression(C=np.inf).fit(X, y).coef_[0]
+    fits = [LogisticRegression(epsilon=1.0, delta=1e-6, random_state=seed).fit(X, y, groups=users) for seed in range(20)]
+    along = [model.coef_[0] @ best / (best @ best) for model in fits]
+    assert np.mean(along) == pytest.approx(1, abs=0.03)

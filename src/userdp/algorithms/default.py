@@ -3,11 +3,12 @@
 1. Units: private histograms of every feature, one vote a user, give its location and scale; further histograms zoom in
    on the columns that lie far from zero (one like "year" needs that), and only on them.
 2. Geometry: a private second moment of the scaled features, its Frobenius cap from a private histogram, gives
-   coordinates in which every direction is about equally curved.
+   coordinates in which every direction is about equally curved. A second look in these coordinates has noise in
+   proportion to the curvature, so that it sees the weakly curved directions, which the first one's noise hides.
 3. Phases: T linear phases (docs/proofs/capped-release.md, Theorem 6): users' gradients capped at γ, averaged, released
    with noise. γ is chosen from a private histogram of gradient lengths, a few times as θ moves.
 4. Steps are as long as noise allows and hold to the start where it will exceed the signal; the model is a mean of the
-   points of the way: post-processing.
+   points of the way, less what their noise adds to its length: post-processing.
 
 The plan (budget shares, number of phases) is a function of n, d, ε, δ alone; what depends on data is a counted release.
 """
@@ -69,6 +70,8 @@ ZOOMS = 8  # each narrows a column by a factor of up to 28
 ZOOM = linear_bins(-4.0, 4.0, 64)
 LARGEST_ZOOM = 0.02  # share of the budget for one of them
 NEVER = 5  # a column 10^6 spreads from zero shows its width in the fifth zoom
+LOOKS = (0.35, 0.65)  # shares of the first curvature's budget: a rough look, and one in the coordinates that it gives
+EASY = 0.02  # d^1.5/(nμ) below which the curvature is worth learning again near the optimum
 LARGEST_MOMENT = 400  # beyond this many features a full second moment costs more than it brings
 
 
@@ -93,6 +96,7 @@ class DefaultPlan:
     copies: int = 1
     rows: int = 0
     columns: int = 0
+    looks: tuple[float, ...] = LOOKS
 
     @classmethod
     def of(
@@ -119,7 +123,7 @@ class DefaultPlan:
             look = 0.0
         cap = float(np.clip((21 * resolution) ** 2, 0.002, 0.03))
         difficulty = dimension**1.5 / (n_users * budget.gdp)
-        moments = 0 if dimension > LARGEST_MOMENT or not learn_curvature else 2 if difficulty < 0.05 else 1
+        moments = 0 if dimension > LARGEST_MOMENT or not learn_curvature else 2 if difficulty < EASY else 1
         moment = float(np.clip((8 * difficulty) ** 2, 0.005, 0.08))
         return cls(
             n_users,
@@ -149,8 +153,8 @@ class DefaultPlan:
     def check_numbers(self, columns: int) -> None:
         """Refuse a δ that cannot pay for noise on a grid (docs/proofs/gaussian.md) in every number of this plan."""
         looks = 3 * len(FIRST_LOOK.centers) + ZOOMS * len(ZOOM.centers)
-        histograms = columns * looks * (self.look > 0) + 40 * (len(self.caps) + self.moments + 1)
-        moments = self.moments * self.dimension * (self.dimension + 1) // 2
+        histograms = columns * looks * (self.look > 0) + 40 * (len(self.caps) + self.moments + len(self.looks))
+        moments = (self.moments + len(self.looks) - 1) * self.dimension * (self.dimension + 1) // 2
         numbers = histograms + moments + self.phases * self.coefficients
         if numbers * GRID_PRICE > self.delta * GRID_SHARE:
             raise ValueError(f"delta = {self.delta:g} is too small to release {numbers} numbers: raise it")
@@ -207,7 +211,7 @@ class DefaultPlan:
             lines.append(f"{100 * self.rows * self.cap:5.1f} %  typical number of rows of a user")
         if self.moments:
             share = 100 * self.moments * (self.moment_cap + self.moment)
-            lines.append(f"{share:5.1f} %  curvature of the loss, {self.moments} times")
+            lines.append(f"{share:5.1f} %  curvature of the loss, {self.moments + len(self.looks) - 1} times")
         if self.caps:
             lines.append(f"{100 * self.cap * len(self.caps):5.1f} %  cap on a user's pull, {len(self.caps)} times")
         left = ", and what is left of the units" if self.look else ""
@@ -226,13 +230,14 @@ class Task:
 
     ``model(features, P)`` gives gradients, ``curved(features, P)`` the curvature that shapes P; None where that is
     public, the identity. ``smoothness`` is the curvature of a row of length 1 to expect. θ is made of ``copies``
-    vectors with one geometry.
+    vectors with one geometry. Predictions with noise of variance v pull as those without, divided by √(1 + ``flat``·v).
     """
 
     model: Callable[[FeatureMap, Floats | None], ConvexModel]
     curved: Callable[[FeatureMap, Floats | None], CurvedModel] | None
     smoothness: float = 1.0
     copies: int = 1
+    flat: float = 0.0
 
     def weighted(self, typical: float) -> Task:
         """The same with users weighted by their rows."""
@@ -338,20 +343,24 @@ class Descent:
         )
         return float(clean(*noisy, bins, 8.0) @ bins.centers)
 
-    def curvature(self, task: Task, features: FeatureMap, geometry: Floats | None, theta: Floats) -> Floats:
-        """A private estimate of the Hessian at θ, in the coordinates of θ."""
+    def curvature(self, task: Task, features: FeatureMap, old: Geometry | None, theta: Floats, part: float) -> Floats:
+        """A private estimate of the Hessian on the mapped features at θ, in the coordinates ``old`` of which users'
+        matrices are measured and noise is added; it takes this part of a curvature's budget.
+        """
         if task.curved is None:
             raise ValueError("the curvature of this task is public")
-        plan, model = self.plan, task.curved(features, geometry)
-        expected = plan.dimension**0.75 * (task.smoothness if geometry is None else 1.0)
-        shares, bins = self._sizes(moment_sizes, (model, theta), expected, plan.moment_cap, "curvature cap")
-        gdp = self._gdp(plan.moment)
+        plan, model = self.plan, task.curved(features, None if old is None else old.matrix)
+        expected = plan.dimension**0.75 * (task.smoothness if old is None else 1.0)
+        shares, bins = self._sizes(moment_sizes, (model, theta), expected, part * plan.moment_cap, "curvature cap")
+        gdp = self._gdp(part * plan.moment)
         units = math.sqrt((2 if self.adjacency == "replace" else 1) * plan.dimension * (plan.dimension + 1) / 2)
         cap, common = choose_cap(shares, bins, units / (plan.n_users * gdp), MOMENT_ALIGNMENT)
         moment, sigma = clipped_moment(
             self.engine, model, theta, cap, gdp, plan.n_users, self.adjacency, self.channel, "curvature"
         )
         estimate = denoise(moment / common, sigma / common)
+        if old is not None:
+            estimate = old.inverse.T @ estimate @ old.inverse
         return np.asarray(estimate + plan.blur * np.trace(estimate) / len(estimate) * np.eye(len(estimate)))
 
     def learn_cap(self, model: UserModel, theta: Floats, least: float = 0.0) -> tuple[float, float]:
@@ -368,7 +377,13 @@ class Descent:
         """Coordinates in which the loss has about unit curvature at the start, from a private moment where planned."""
         if not self.plan.moments:
             return Path(Geometry(task.smoothness + l2), start)
-        moment = self.curvature(task, features, None, start.ravel())
+        path = Path(Geometry(np.ones(self.plan.dimension)), start)
+        looked: Geometry | None = None
+        for part in self.plan.looks:
+            here = path.absolute(np.zeros(self.plan.coefficients))
+            moment = self.curvature(task, features, looked, here, part)
+            looked = Geometry.of(moment)
+            path = Path(looked, start)
         return Path(Geometry.of(moment + np.diag(l2)), start)
 
     def phases(
@@ -393,9 +408,8 @@ class Descent:
         common = 1.0
         for t, gdp in enumerate(gdps):
             if plan.moments == 2 and t == plan.second:
-                inverse = path.geometry.inverse
-                moment = self.curvature(task, features, path.geometry.matrix, path.absolute(theta))
-                old, path = path, Path(Geometry.of(inverse.T @ moment @ inverse + np.diag(l2)), start)
+                moment = self.curvature(task, features, path.geometry, path.absolute(theta), 1.0)
+                old, path = path, Path(Geometry.of(moment + np.diag(l2)), start)
                 theta = path.relative(old.coefficients(theta))
             model, here = task.model(features, path.map), path.absolute(theta)
             if t in plan.caps:

@@ -27,7 +27,7 @@ from userdp.data import UserDataset
 from userdp.data.blocks import UserBlock
 from userdp.engines import Engine, Labelled, LocalEngine
 from userdp.engines.base import Sums
-from userdp.losses import FeatureMap, LinearModel, Loss
+from userdp.losses import FeatureMap, LinearModel, Logistic, Loss
 from userdp.losses.base import ConvexLoss, ConvexModel, Floats, UserModel
 from userdp.losses.blur import blurred
 from userdp.losses.distance import DistanceModel
@@ -63,7 +63,8 @@ def fit_linear(
     task = Task(
         lambda features, geometry: LinearModel(loss, features, geometry),
         lambda features, geometry: LinearModel(seen, features, geometry),
-        seen.smoothness if math.isfinite(seen.smoothness) else 1.0,
+        min(seen.smoothness, 1.0),  # a kink has its curvature in a few rows only
+        flat=math.pi / 8 if isinstance(loss, Logistic) else 0.0,  # of a logistic function by a normal distribution
     )
     fit = _Fit.of(chosen, data, task, intercept=chosen.fit_intercept, target=scale_target, labels=labels)
     features = fit.units()
@@ -236,10 +237,14 @@ class _Fit:
         with progress_bar(settings.verbose, "learning units", plan.phases) as advance:
             path = self.descent.phases(task, features, start, l2, settings.force_cap, advance)
         theta, variance = path.mean()
+        # Rows have a mean square of 1/smoothness in every direction of unit curvature; the points' noise flattens what
+        # they predict, and the descent has made up for that.
+        shrink = 1 / math.sqrt(1 + task.flat * path.excursion() / task.smoothness)
+        coefficients = shrink * path.coefficients(theta)
         model = task.model(features, path.map)
-        diagnostics = self._diagnostics(model, path.absolute(theta), path.caps[-1])
-        covariance = variance * path.geometry.covariance
-        return _End(path.coefficients(theta), covariance, path.caps, diagnostics)
+        diagnostics = self._diagnostics(model, path.absolute(path.relative(coefficients)), path.caps[-1])
+        covariance = shrink**2 * variance * path.geometry.covariance
+        return _End(coefficients, covariance, path.caps, diagnostics)
 
     def _paper(self, paper: PaperFit, task: Task, features: FeatureMap, start: Floats, l2: Floats) -> _End:
         """Curvature and cap as in the default fit, then one of the paper's algorithms."""

@@ -105,7 +105,17 @@ class Path:
 
     def mean(self) -> tuple[Floats, float]:
         """The model: a mean of the points; and its noise variance where the curvature is as learnt."""
-        weights = way_weights(self.sigmas)
-        count = len(weights)
-        spread = weights @ np.array([np.pad(noise, (0, count - len(noise))) for noise in self.noise])
-        return np.asarray(weights @ np.array(self.points)), float(spread**2 @ np.square(self.sigmas))
+        weights, arrived = way_weights(self.sigmas), self._arrived()
+        return np.asarray(weights @ np.array(self.points)), float((weights @ arrived) ** 2 @ np.square(self.sigmas))
+
+    def excursion(self) -> float:
+        """Mean squared distance of the points from where they would be without noise, where the curvature is as learnt.
+
+        Gradients were taken there, so a loss that flattens away from a point pulled less than it does at the mean.
+        """
+        spread = np.square(self._arrived()) @ np.square(self.sigmas)
+        return len(self.points[0]) * float(way_weights(self.sigmas) @ spread)
+
+    def _arrived(self) -> Floats:
+        """Weight with which the noise of each phase (columns) is in each point (rows)."""
+        return np.array([np.pad(noise, (0, len(self.noise) - len(noise))) for noise in self.noise])
