@@ -57,7 +57,7 @@ def test_noise_without_signal_stays_near_the_start():
 
 @pytest.mark.parametrize("sigma", [0.02, 0.1])
 def test_excursions_are_those_of_many_runs(sigma):
-    """Mean squared distance from the way without noise, weighted as the mean is; 200 runs are good to a few per cent."""
+    """Mean squared distance from the way without noise, weighted as the mean is; 200 runs give it to a few %."""
     quiet = descend(1e-9, 0)
     weights = way_weights([sigma] * PHASES)
     runs = [descend(sigma, seed) for seed in range(200)]
