@@ -71,7 +71,7 @@ ZOOM = linear_bins(-4.0, 4.0, 64)
 LARGEST_ZOOM = 0.02  # share of the budget for one of them
 NEVER = 5  # a column 10^6 spreads from zero shows its width in the fifth zoom
 LOOKS = (0.35, 0.65)  # shares of the first curvature's budget: a rough look, and one in the coordinates that it gives
-EASY = 0.02  # d^1.5/(nμ) below which the curvature is worth learning again near the optimum
+EASY = 0.05  # d^1.5/(nμ) below which the curvature is worth learning again near the optimum
 LARGEST_MOMENT = 400  # beyond this many features a full second moment costs more than it brings
 
 
