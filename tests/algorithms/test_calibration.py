@@ -16,6 +16,7 @@ from userdp.algorithms.calibration import (
     denoise,
     first_look,
     lost_spread,
+    raised,
 )
 from userdp.data import UserBlock
 from userdp.mechanisms.histogram import _count_magnitudes, _count_rows, linear_bins, log_bins
@@ -142,3 +143,13 @@ def test_cap_rises_with_the_budget():
     assert caps[0] < caps[-1]
     kept = choose_cap(shares, bins, 0.001, 0.2)[1]
     assert 1 / 3 <= kept <= 1
+
+
+def test_rounding_does_not_choose_coordinates():
+    """Equal curvatures but for rounding: any vectors would do, and noise would fall into others with another engine."""
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 8, 60):
+        first = Geometry.of(raised(np.eye(size), 0.0)).matrix
+        for _ in range(20):
+            nearly = np.eye(size) + 1e-15 * rng.normal(size=(size, size))
+            np.testing.assert_allclose(Geometry.of(raised(nearly, 0.0)).matrix, first, atol=1e-9)

@@ -151,3 +151,13 @@ def test_a_loss_of_ones_own_goes_the_long_way() -> None:
     assert slope_of(Own()) is None
     assert np.array_equal(model.phase(theta)(data), model.user_gradients(data, theta))
     assert np.allclose(model.phase(theta)(data), plain(Squared(), features, data, theta), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_a_kink_narrower_than_float32_knows_harms_nobody(kind):
+    """Its width is floored: a user whose slope were 0/0 would take its neighbours' gradients with it."""
+    X = np.ones((6, 2), kind)
+    block = UserBlock(X, np.ones(6), np.arange(7))
+    for width in (1e-46, 1e-300):
+        found = LinearModel(Absolute(width), FeatureMap.identity(2)).phase(np.full(2, 0.5))(block)
+        assert np.all(np.isfinite(found))

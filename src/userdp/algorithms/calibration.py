@@ -24,6 +24,7 @@ HEAVY = 1.5  # a column on one side of zero but nearer than so many scales has a
 UNCLEAR = 0.5  # a place is unclear if its standard deviation is so much of the column's
 SURE = 0.98  # probability that a column lies in a bin or two from which on it is taken for narrow
 LOST = 4.0  # deviations of the noise from which on users count as lost in zooms
+TIES = 1e-3  # of the mean curvature: directions are raised by up to so much, each by another share
 WITHIN_OCTAVE = 0.2  # standard deviation of numbers inside an octave, over its middle
 
 
@@ -149,6 +150,16 @@ class Geometry:
         """Pᵀ diag(…) P."""
         full = np.diag(self.matrix) if self.vectors is None else self.matrix
         return np.asarray(full.T @ (diagonal[:, None] * full))
+
+
+def raised(curvature: Floats, share: float) -> Floats:
+    """The matrix plus this share of its mean in every direction, and public steps that part equal eigenvalues.
+
+    Of those rounding would choose the vectors, others with another engine, and noise of the same seed would fall into
+    other directions.
+    """
+    size = len(curvature)
+    return np.asarray(curvature + np.trace(curvature) / size * np.diag(share + TIES * np.linspace(0.0, 1.0, size)))
 
 
 def denoise(moment: Floats, sigma: float) -> Floats:

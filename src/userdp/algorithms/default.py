@@ -35,6 +35,7 @@ from userdp.algorithms.calibration import (
     first_look,
     gradient_sizes,
     lost_spread,
+    raised,
     threshold,
 )
 from userdp.algorithms.path import Path
@@ -71,6 +72,7 @@ ZOOM = linear_bins(-4.0, 4.0, 64)
 LARGEST_ZOOM = 0.02  # share of the budget for one of them
 NEVER = 5  # a column 10^6 spreads from zero shows its width in the fifth zoom
 LOOKS = (0.35, 0.65)  # shares of the first curvature's budget: a rough look, and one in the coordinates that it gives
+HOPELESS = 0.4  # d^1.5/(nμ) above which noise hides so much of the curvature that a second look goes astray
 EASY = 0.05  # d^1.5/(nμ) below which the curvature is worth learning again near the optimum
 LARGEST_MOMENT = 400  # beyond this many features a full second moment costs more than it brings
 
@@ -96,7 +98,7 @@ class DefaultPlan:
     copies: int = 1
     rows: int = 0
     columns: int = 0
-    looks: tuple[float, ...] = LOOKS
+    looks: tuple[float, ...] = (1.0,)
 
     @classmethod
     def of(
@@ -143,6 +145,7 @@ class DefaultPlan:
             copies,
             int(learn_rows),
             n_features,
+            LOOKS if difficulty < HOPELESS else (1.0,),
         )
 
     @property
@@ -150,11 +153,16 @@ class DefaultPlan:
         """Length of θ."""
         return self.dimension * self.copies
 
+    @property
+    def curvatures(self) -> int:
+        """How often users' matrices are released."""
+        return self.moments + len(self.looks) - 1 if self.moments else 0
+
     def check_numbers(self, columns: int) -> None:
         """Refuse a δ that cannot pay for noise on a grid (docs/proofs/gaussian.md) in every number of this plan."""
         looks = 3 * len(FIRST_LOOK.centers) + ZOOMS * len(ZOOM.centers)
-        histograms = columns * looks * (self.look > 0) + 40 * (len(self.caps) + self.moments + len(self.looks))
-        moments = (self.moments + len(self.looks) - 1) * self.dimension * (self.dimension + 1) // 2
+        histograms = columns * looks * (self.look > 0) + 40 * (len(self.caps) + self.curvatures + 1)
+        moments = self.curvatures * self.dimension * (self.dimension + 1) // 2
         numbers = histograms + moments + self.phases * self.coefficients
         if numbers * GRID_PRICE > self.delta * GRID_SHARE:
             raise ValueError(f"delta = {self.delta:g} is too small to release {numbers} numbers: raise it")
@@ -211,7 +219,7 @@ class DefaultPlan:
             lines.append(f"{100 * self.rows * self.cap:5.1f} %  typical number of rows of a user")
         if self.moments:
             share = 100 * self.moments * (self.moment_cap + self.moment)
-            lines.append(f"{share:5.1f} %  curvature of the loss, {self.moments + len(self.looks) - 1} times")
+            lines.append(f"{share:5.1f} %  curvature of the loss, {self.curvatures} times")
         if self.caps:
             lines.append(f"{100 * self.cap * len(self.caps):5.1f} %  cap on a user's pull, {len(self.caps)} times")
         left = ", and what is left of the units" if self.look else ""
@@ -361,7 +369,7 @@ class Descent:
         estimate = denoise(moment / common, sigma / common)
         if old is not None:
             estimate = old.inverse.T @ estimate @ old.inverse
-        return np.asarray(estimate + plan.blur * np.trace(estimate) / len(estimate) * np.eye(len(estimate)))
+        return raised(estimate, plan.blur)
 
     def learn_cap(self, model: UserModel, theta: Floats, least: float = 0.0) -> tuple[float, float]:
         """A private cap on users' gradients at θ, at least ``least``, and the share of their length that it keeps."""

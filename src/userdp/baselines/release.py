@@ -7,7 +7,7 @@ from typing import Any
 
 from userdp.accounting import Budget, Guarantee
 from userdp.engines import Engine
-from userdp.losses.base import Floats, UserModel
+from userdp.losses.base import Floats, UserModel, phase_gradients
 from userdp.mechanisms.gaussian import Channel
 from userdp.mechanisms.noise import Noise, noise_from
 
@@ -36,4 +36,4 @@ def source_of(random_state: Any) -> Noise:
 
 def user_gradients(engine: Engine, model: UserModel, theta: Floats) -> Floats:
     """∇h_k(θ) of all users, (n, dimension): for aggregations that compare users with each other."""
-    return engine.each(model.user_gradients, theta)
+    return engine.each(phase_gradients(model, theta))

@@ -111,7 +111,8 @@ class Shift(NamedTuple):
         shifts: Shifts = {}
         for kind, (largest, _) in _LARGEST.items():
             if kind == np.float64 or (
-                np.all(np.abs(center) < _ORDINARY) and np.all((scale < _ORDINARY) & (scale > 1 / _ORDINARY))
+                np.all(np.abs(center) < _ORDINARY * np.minimum(scale, 1.0))
+                and np.all((scale < _ORDINARY) & (scale > 1 / _ORDINARY))
             ):
                 first = centers.astype(kind)
                 parts = first, inverses, rests + (first - centers) * inverses, np.minimum(edges, largest)
@@ -149,7 +150,7 @@ def mean_gradients(
     users, wide = len(offsets) - 1, len(shifts[kind].center)
     out = np.empty(users * dimension + _COLUMNS)
     height = min(max(_TILE // (kind.itemsize * wide * SIXTEEN), 1) * SIXTEEN, _HEIGHT)
-    bends = np.array([slope.lower, slope.upper, slope.width], kind)
+    bends = np.array([slope.lower, slope.upper, max(slope.width, 1 / _ORDINARY)], kind)
     _add_gradients(
         features,
         *shifts[kind],
