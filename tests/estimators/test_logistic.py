@@ -322,8 +322,8 @@ def test_noise_on_the_way_does_not_lengthen_the_model():
 
 @pytest.mark.parametrize(("n", "d", "epsilon"), [(200, 10, 0.3), (100, 20, 1.0), (300, 3, 0.2)])
 def test_where_noise_hides_the_curvature_models_stay_near_the_start(n, d, epsilon):
-    """The loss is about that of no model, 0.69, in the mean over 12 fixed seeds; a second look at the curvature would
-    make it exceed 1.5.
+    """The loss is about that of no model, 0.69, in the mean over 12 fixed seeds: coordinates that noise has stretched
+    would make it exceed 1.5.
     """
     rng = np.random.default_rng(0)
     X = rng.normal(size=(10 * n, d))

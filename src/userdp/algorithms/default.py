@@ -3,8 +3,7 @@
 1. Units: private histograms of every feature, one vote a user, give its location and scale; further histograms zoom in
    on the columns that lie far from zero (one like "year" needs that), and only on them.
 2. Geometry: a private second moment of the scaled features, its Frobenius cap from a private histogram, gives
-   coordinates in which every direction is about equally curved. A second look in these coordinates has noise in
-   proportion to the curvature, so that it sees the weakly curved directions, which the first one's noise hides.
+   coordinates in which every direction is about equally curved.
 3. Phases: T linear phases (docs/proofs/capped-release.md, Theorem 6): users' gradients capped at γ, averaged, released
    with noise. γ is chosen from a private histogram of gradient lengths, a few times as θ moves.
 4. Steps are as long as noise allows and hold to the start where it will exceed the signal; the model is a mean of the
@@ -71,8 +70,6 @@ ZOOMS = 8  # each narrows a column by a factor of up to 28
 ZOOM = linear_bins(-4.0, 4.0, 64)
 LARGEST_ZOOM = 0.02  # share of the budget for one of them
 NEVER = 5  # a column 10^6 spreads from zero shows its width in the fifth zoom
-LOOKS = (0.35, 0.65)  # shares of the first curvature's budget: a rough look, and one in the coordinates that it gives
-HOPELESS = 0.4  # d^1.5/(nμ) above which noise hides so much of the curvature that a second look goes astray
 EASY = 0.05  # d^1.5/(nμ) below which the curvature is worth learning again near the optimum
 LARGEST_MOMENT = 400  # beyond this many features a full second moment costs more than it brings
 
@@ -98,7 +95,6 @@ class DefaultPlan:
     copies: int = 1
     rows: int = 0
     columns: int = 0
-    looks: tuple[float, ...] = (1.0,)
 
     @classmethod
     def of(
@@ -145,7 +141,6 @@ class DefaultPlan:
             copies,
             int(learn_rows),
             n_features,
-            LOOKS if difficulty < HOPELESS else (1.0,),
         )
 
     @property
@@ -153,16 +148,11 @@ class DefaultPlan:
         """Length of θ."""
         return self.dimension * self.copies
 
-    @property
-    def curvatures(self) -> int:
-        """How often users' matrices are released."""
-        return self.moments + len(self.looks) - 1 if self.moments else 0
-
     def check_numbers(self, columns: int) -> None:
         """Refuse a δ that cannot pay for noise on a grid (docs/proofs/gaussian.md) in every number of this plan."""
         looks = 3 * len(FIRST_LOOK.centers) + ZOOMS * len(ZOOM.centers)
-        histograms = columns * looks * (self.look > 0) + 40 * (len(self.caps) + self.curvatures + 1)
-        moments = self.curvatures * self.dimension * (self.dimension + 1) // 2
+        histograms = columns * looks * (self.look > 0) + 40 * (len(self.caps) + self.moments + 1)
+        moments = self.moments * self.dimension * (self.dimension + 1) // 2
         numbers = histograms + moments + self.phases * self.coefficients
         if numbers * GRID_PRICE > self.delta * GRID_SHARE:
             raise ValueError(f"delta = {self.delta:g} is too small to release {numbers} numbers: raise it")
@@ -219,7 +209,7 @@ class DefaultPlan:
             lines.append(f"{100 * self.rows * self.cap:5.1f} %  typical number of rows of a user")
         if self.moments:
             share = 100 * self.moments * (self.moment_cap + self.moment)
-            lines.append(f"{share:5.1f} %  curvature of the loss, {self.curvatures} times")
+            lines.append(f"{share:5.1f} %  curvature of the loss, {self.moments} times")
         if self.caps:
             lines.append(f"{100 * self.cap * len(self.caps):5.1f} %  cap on a user's pull, {len(self.caps)} times")
         left = ", and what is left of the units" if self.look else ""
@@ -351,16 +341,16 @@ class Descent:
         )
         return float(clean(*noisy, bins, 8.0) @ bins.centers)
 
-    def curvature(self, task: Task, features: FeatureMap, old: Geometry | None, theta: Floats, part: float) -> Floats:
-        """A private estimate of the Hessian on the mapped features at θ, in the coordinates ``old`` of which users'
-        matrices are measured and noise is added; it takes this part of a curvature's budget.
+    def curvature(self, task: Task, features: FeatureMap, old: Geometry | None, theta: Floats) -> Floats:
+        """A private estimate of the Hessian on the mapped features at θ; in the coordinates ``old`` users' matrices are
+        measured and noise is added.
         """
         if task.curved is None:
             raise ValueError("the curvature of this task is public")
         plan, model = self.plan, task.curved(features, None if old is None else old.matrix)
         expected = plan.dimension**0.75 * (task.smoothness if old is None else 1.0)
-        shares, bins = self._sizes(moment_sizes, (model, theta), expected, part * plan.moment_cap, "curvature cap")
-        gdp = self._gdp(part * plan.moment)
+        shares, bins = self._sizes(moment_sizes, (model, theta), expected, plan.moment_cap, "curvature cap")
+        gdp = self._gdp(plan.moment)
         units = math.sqrt((2 if self.adjacency == "replace" else 1) * plan.dimension * (plan.dimension + 1) / 2)
         cap, common = choose_cap(shares, bins, units / (plan.n_users * gdp), MOMENT_ALIGNMENT)
         moment, sigma = clipped_moment(
@@ -385,13 +375,7 @@ class Descent:
         """Coordinates in which the loss has about unit curvature at the start, from a private moment where planned."""
         if not self.plan.moments:
             return Path(Geometry(task.smoothness + l2), start)
-        path = Path(Geometry(np.ones(self.plan.dimension)), start)
-        looked: Geometry | None = None
-        for part in self.plan.looks:
-            here = path.absolute(np.zeros(self.plan.coefficients))
-            moment = self.curvature(task, features, looked, here, part)
-            looked = Geometry.of(moment)
-            path = Path(looked, start)
+        moment = self.curvature(task, features, None, start.ravel())
         return Path(Geometry.of(moment + np.diag(l2)), start)
 
     def phases(
@@ -416,7 +400,7 @@ class Descent:
         common = 1.0
         for t, gdp in enumerate(gdps):
             if plan.moments == 2 and t == plan.second:
-                moment = self.curvature(task, features, path.geometry, path.absolute(theta), 1.0)
+                moment = self.curvature(task, features, path.geometry, path.absolute(theta))
                 old, path = path, Path(Geometry.of(moment + np.diag(l2)), start)
                 theta = path.relative(old.coefficients(theta))
             model, here = task.model(features, path.map), path.absolute(theta)

@@ -79,7 +79,7 @@ class PaperFit:
         if algorithm.endswith("sco") and not isinstance(data, UserDataset):
             raise ValueError(f"algorithm={algorithm!r} deals out users to blocks: that needs rows of this process")
         n_features = data.n_features
-        fit = cls(algorithm, replace(plan, moments=min(plan.moments, 1), caps=plan.caps[:1], looks=(1.0,)))
+        fit = cls(algorithm, replace(plan, moments=min(plan.moments, 1), caps=plan.caps[:1]))
         features = FeatureMap.identity(n_features, intercept=plan.dimension > n_features)
         model = task.model(features, None)
         start = np.zeros(model.dimension)
