@@ -23,6 +23,7 @@ from userdp.losses.vectors import (
     SIXTEEN,
     WIDTH,
     aligned,
+    at_once,
     between,
     divided,
     fetch,
@@ -39,11 +40,12 @@ from userdp.losses.vectors import (
     rounded_like,
     second_half,
     side_of,
+    sigmoid,
+    sixteen,
     sixteen_from,
     spread,
     store,
     times,
-    times_power,
     totals,
 )
 
@@ -54,8 +56,9 @@ LOGISTIC, RESIDUAL, MARGIN = 0, 1, 2
 _COLUMNS = 4 * SIXTEEN
 # Bytes and rows in a tile of short rows: many slopes hide how long each takes; more would not stay in the cache.
 _TILE, _HEIGHT = 1 << 13, 2 * SIXTEEN
-# Memory is asked for rows of at most so many bytes a tile ahead; of longer ones for the next four.
-_SHORT = 1 << 10
+# Memory is asked for the next tile; if that is larger, for the one after the next; beyond so many bytes, for so many
+# columns ahead.
+_NEXT, _AHEAD = 1 << 18, 8 * SIXTEEN
 # Rows of a user that are added up in float32, before float64 takes over.
 _CARRY = 64
 _THINNEST = 1e-300  # smaller scales count as this: a quotient may overflow and is clamped, but is a number
@@ -89,14 +92,13 @@ class Shift(NamedTuple):
     """A feature map as compiled code knows it: x ↦ clamp((x − center)·inverse + rest, ±limit), padded with zeros.
 
     In float32 a centre has two parts: the difference of a row and the first is exact where they are close, the other is
-    in ``rest``. The intercept is a column of zeros with a rest of 1; ``edges`` are the limits of the last sixteen
-    columns, where it may be, and then that of all others.
+    in ``rest``. The intercept is a column of zeros with a rest and a limit of 1.
     """
 
     center: Rows
     inverse: Rows
     rest: Rows
-    edges: Rows
+    limit: Rows
 
     @classmethod
     def of(cls, center: Floats, scale: Floats, bound: float, dimension: int) -> Shifts:
@@ -105,9 +107,9 @@ class Shift(NamedTuple):
         ``dimension`` counts the intercept.
         """
         columns, wide = len(center), round_up(dimension, _COLUMNS)
-        inverse, rest, edges = 1.0 / np.maximum(scale, _THINNEST), np.zeros(dimension), np.full(SIXTEEN + 1, bound)
-        rest[columns:], edges[columns % SIXTEEN : SIXTEEN] = 1.0, 1.0
-        centers, inverses, rests = padded(center, wide), padded(inverse, wide), padded(rest, wide)
+        inverse, rest, limit = 1.0 / np.maximum(scale, _THINNEST), np.zeros(dimension), np.full(dimension, bound)
+        rest[columns:], limit[columns:] = 1.0, 1.0
+        centers, inverses, rests, limits = (padded(part, wide) for part in (center, inverse, rest, limit))
         shifts: Shifts = {}
         for kind, (largest, _) in _LARGEST.items():
             if kind == np.float64 or (
@@ -115,8 +117,8 @@ class Shift(NamedTuple):
                 and np.all((scale < _ORDINARY) & (scale > 1 / _ORDINARY))
             ):
                 first = centers.astype(kind)
-                parts = first, inverses, rests + (first - centers) * inverses, np.minimum(edges, largest)
-                shifts[kind] = cls(*(padded(part, len(part), kind.type) for part in parts))
+                parts = first, inverses, rests + (first - centers) * inverses, np.minimum(limits, largest)
+                shifts[kind] = cls(*(padded(part, wide, kind.type) for part in parts))
         return shifts
 
 
@@ -124,7 +126,7 @@ def fused_weights(weights: Floats, shifts: Shifts) -> dict[np.dtype[Any], Rows]:
     """Coefficients on the mapped features as ``mean_gradients`` takes them: padded, and no prediction overflows."""
     found = {}
     for kind, shift in shifts.items():
-        largest = _LARGEST[kind][1] / (len(weights) * max(float(shift.edges[-1]), 1.0))
+        largest = _LARGEST[kind][1] / (len(weights) * max(float(shift.limit.max()), 1.0))
         found[kind] = padded(np.clip(weights, -largest, largest), len(shift.center), kind.type)
     return found
 
@@ -149,7 +151,7 @@ def mean_gradients(
     kind = features.dtype
     users, wide = len(offsets) - 1, len(shifts[kind].center)
     out = np.empty(users * dimension + _COLUMNS)
-    height = min(max(_TILE // (kind.itemsize * wide * SIXTEEN), 1) * SIXTEEN, _HEIGHT)
+    height = min(_TILE // (kind.itemsize * wide * 4) * 4, _HEIGHT) or SIXTEEN
     bends = np.array([slope.lower, slope.upper, max(slope.width, 1 / _ORDINARY)], kind)
     _add_gradients(
         features,
@@ -161,7 +163,6 @@ def mean_gradients(
         dimension,
         slope.kind,
         bends,
-        _NUMBERS[kind],
         *_scratch(height, wide, kind),
         out,
     )
@@ -175,7 +176,8 @@ def _scratch(height: int, wide: int, kind: np.dtype[Any]) -> tuple[Rows, Rows]:
     """Memory for a tile, kept by each thread: asking the system for it takes as long as a hundred rows."""
     if getattr(_held, "shape", None) != (height, wide, kind):
         _held.shape = height, wide, kind
-        _held.arrays = aligned(height + 1, wide, kind=kind.type), aligned(height, SIXTEEN + 1, kind=kind.type)
+        vectors = round_up(height, SIXTEEN)
+        _held.arrays = aligned(height + 1, wide, kind=kind.type), aligned(vectors, SIXTEEN + 1, kind=kind.type)
     arrays: tuple[Rows, Rows] = _held.arrays
     return arrays
 
@@ -186,7 +188,7 @@ def _add_gradients(
     center: Rows,
     inverse: Rows,
     rest: Rows,
-    edges: Rows,
+    limit: Rows,
     weights: Rows,
     target: Floats,
     units: Floats,
@@ -194,7 +196,6 @@ def _add_gradients(
     dimension: int,
     kind: int,
     bends: Rows,
-    numbers: Rows,
     rows: Rows,
     partial: Rows,
     out: Floats,
@@ -204,13 +205,14 @@ def _add_gradients(
     """
     n_features, end = features.shape[1], offsets[len(offsets) - 1]
     height, wide = rows.shape[0] - 1, rows.shape[1]
-    carried, slopes = height * wide, height * SIXTEEN
-    whole = n_features - n_features % SIXTEEN
-    over = n_features - whole
-    most, high, zero = load_sixteen(edges, 0), sixteen_from(edges, SIXTEEN), sixteen_from(numbers, _ZERO)
-    least, low = negative(most), negative(high)
+    carried, slopes = height * wide, len(partial) * SIXTEEN
+    zero, one, half = sixteen(rows, 0.0), sixteen(rows, 1.0), sixteen(rows, 0.5)
     middle, unit, bound = sixteen_from(units, 0), sixteen_from(units, 1), sixteen_from(units, 2)
-    ahead = (height if features.itemsize * n_features <= _SHORT else 4) * n_features
+    lower, upper, width = sixteen_from(bends, 0), sixteen_from(bends, 1), sixteen_from(bends, 2)
+    most = at_once(rows)
+    ahead = height * n_features
+    if ahead * features.itemsize > _TILE:
+        ahead = 2 * ahead if ahead * features.itemsize <= _NEXT else _AHEAD
     for at in range(0, (height + 1) * wide, SIXTEEN):
         store(rows, at, zero)
     for at in range(len(out)):
@@ -218,138 +220,123 @@ def _add_gradients(
     k = 0
     for start in range(offsets[0], end, height):
         count = min(height, end - start)
-        for j in range(0, count, 4):  # four rows: what is the same for all is read once
-            # Behind the last row it comes once more, and is not used.
-            p, q = (start + j) * n_features, min(start + j + 1, end - 1) * n_features
-            r, s = min(start + j + 2, end - 1) * n_features, min(start + j + 3, end - 1) * n_features
-            a = b = c = d = zero
-            for i in range(0, whole, SIXTEEN):
-                fetch(features, p + ahead + 4 * i)
-                m, n, o = load_sixteen(center, i), load_sixteen(inverse, i), load_sixteen(rest, i)
-                w, to = load_sixteen(weights, i), j * wide + i
-                a = _map(load_sixteen(features, p + i), m, n, o, low, high, w, rows, to, a)
-                b = _map(load_sixteen(features, q + i), m, n, o, low, high, w, rows, to + wide, b)
-                c = _map(load_sixteen(features, r + i), m, n, o, low, high, w, rows, to + 2 * wide, c)
-                d = _map(load_sixteen(features, s + i), m, n, o, low, high, w, rows, to + 3 * wide, d)
-            if whole < dimension:
-                fetch(features, p + ahead + 4 * whole)
-                m, n, o = load_sixteen(center, whole), load_sixteen(inverse, whole), load_sixteen(rest, whole)
-                w, to = load_sixteen(weights, whole), j * wide + whole
-                a = _map(load_sixteen_part(features, p + whole, over), m, n, o, least, most, w, rows, to, a)
-                b = _map(load_sixteen_part(features, q + whole, over), m, n, o, least, most, w, rows, to + wide, b)
-                c = _map(load_sixteen_part(features, r + whole, over), m, n, o, least, most, w, rows, to + 2 * wide, c)
-                d = _map(load_sixteen_part(features, s + whole, over), m, n, o, least, most, w, rows, to + 3 * wide, d)
-            store(partial, j * SIXTEEN, a)
-            store(partial, (j + 1) * SIXTEEN, b)
-            store(partial, (j + 2) * SIXTEEN, c)
-            store(partial, (j + 3) * SIXTEEN, d)
+        i = 0
+        while i < dimension:  # what is the same for all rows is read once, and stays in registers
+            first, over = _constants(center, inverse, rest, limit, weights, i), n_features - i
+            if most == 4 and dimension - i > 2 * SIXTEEN:
+                second = _constants(center, inverse, rest, limit, weights, i + SIXTEEN)
+                third = _constants(center, inverse, rest, limit, weights, i + 2 * SIXTEEN)
+                fourth = _constants(center, inverse, rest, limit, weights, i + 3 * SIXTEEN)
+                for j in range(count):
+                    p, to = (start + j) * n_features + i, j * wide + i
+                    fetch(features, p + ahead)
+                    fetch(features, p + ahead + SIXTEEN)
+                    fetch(features, p + ahead + 2 * SIXTEEN)
+                    fetch(features, p + ahead + 3 * SIXTEEN)
+                    if over < 4 * SIXTEEN:
+                        c = load_sixteen_part(features, p + 2 * SIXTEEN, over - 2 * SIXTEEN)
+                        d = load_sixteen_part(features, p + 3 * SIXTEEN, over - 3 * SIXTEEN)
+                    else:
+                        c, d = load_sixteen(features, p + 2 * SIXTEEN), load_sixteen(features, p + 3 * SIXTEEN)
+                    z = load_sixteen(partial, j * SIXTEEN) if i > 0 else zero
+                    z = _map(load_sixteen(features, p), first, rows, to, z)
+                    z = _map(load_sixteen(features, p + SIXTEEN), second, rows, to + SIXTEEN, z)
+                    z = _map(c, third, rows, to + 2 * SIXTEEN, z)
+                    store(partial, j * SIXTEEN, _map(d, fourth, rows, to + 3 * SIXTEEN, z))
+                i += 4 * SIXTEEN
+            elif most >= 2 and dimension - i > SIXTEEN:
+                second = _constants(center, inverse, rest, limit, weights, i + SIXTEEN)
+                for j in range(count):
+                    p, to = (start + j) * n_features + i, j * wide + i
+                    fetch(features, p + ahead)
+                    fetch(features, p + ahead + SIXTEEN)
+                    if over < 2 * SIXTEEN:
+                        b = load_sixteen_part(features, p + SIXTEEN, over - SIXTEEN)
+                    else:
+                        b = load_sixteen(features, p + SIXTEEN)
+                    z = load_sixteen(partial, j * SIXTEEN) if i > 0 else zero
+                    z = _map(load_sixteen(features, p), first, rows, to, z)
+                    store(partial, j * SIXTEEN, _map(b, second, rows, to + SIXTEEN, z))
+                i += 2 * SIXTEEN
+            else:
+                for j in range(count):
+                    p, to = (start + j) * n_features + i, j * wide + i
+                    fetch(features, p + ahead)
+                    a = load_sixteen(features, p) if over >= SIXTEEN else load_sixteen_part(features, p, over)
+                    z = load_sixteen(partial, j * SIXTEEN) if i > 0 else zero
+                    store(partial, j * SIXTEEN, _map(a, first, rows, to, z))
+                i += SIXTEEN
         for j in range(0, count, SIXTEEN):
+            fetch(target, start + j + height)
             y = times(minus(load_sixteen_part(target, start + j, count - j), middle), unit)
             y = rounded_like(between(y, negative(bound), bound), zero)
-            store(partial, slopes + j, _slopes(totals(partial, j * SIXTEEN), y, kind, bends, numbers))
-        first = 0
-        while first < count:  # one user after another
-            while offsets[k + 1] <= start + first:
+            z = totals(partial, j * SIXTEEN)
+            if kind == LOGISTIC:
+                z = minus(sigmoid(z), between(y, zero, one))
+            else:
+                side = one
+                if kind == MARGIN:  # −s·q'(1 − s·z) = −s·q'(−s·(z − s)) for s = ±1
+                    y = side_of(y, half)
+                    side = negative(y)
+                z = times(side, between(divided(times(side, minus(z, y)), width), lower, upper))
+            store(partial, slopes + j, z)
+        begin = 0
+        while begin < count:  # one user after another
+            while offsets[k + 1] <= start + begin:
                 k += 1
-            before = start + first - offsets[k]
-            last = min(count, offsets[k + 1] - start, first + _CARRY - before % _CARRY)
+            before = start + begin - offsets[k]
+            last = min(count, offsets[k + 1] - start, begin + _CARRY - before % _CARRY)
             done = last == offsets[k + 1] - start
-            share = 1.0 / (offsets[k + 1] - offsets[k]) if done else 1.0
-            full = done or (before + last - first) % _CARRY == 0
+            part = 1.0 / (offsets[k + 1] - offsets[k]) if done else 1.0
+            full = done or (before + last - begin) % _CARRY == 0
             for i in range(0, dimension, _COLUMNS):
                 at, of = k * dimension + i, carried + i
                 a = b = c = d = zero
                 if before % _CARRY:
                     a, b = load_sixteen(rows, of), load_sixteen(rows, of + SIXTEEN)
                     c, d = load_sixteen(rows, of + 2 * SIXTEEN), load_sixteen(rows, of + 3 * SIXTEEN)
-                for j in range(first, last):
+                for j in range(begin, last):
                     weight, to = sixteen_from(partial, slopes + j), j * wide + i
                     a = plus_product(a, weight, load_sixteen(rows, to))
                     b = plus_product(b, weight, load_sixteen(rows, to + SIXTEEN))
                     c = plus_product(c, weight, load_sixteen(rows, to + 2 * SIXTEEN))
                     d = plus_product(d, weight, load_sixteen(rows, to + 3 * SIXTEEN))
                 if full:
-                    _carry(a, share, out, at)
-                    _carry(b, share, out, at + SIXTEEN)
-                    _carry(c, share, out, at + 2 * SIXTEEN)
-                    _carry(d, share, out, at + 3 * SIXTEEN)
+                    _carry(a, part, out, at)
+                    _carry(b, part, out, at + SIXTEEN)
+                    _carry(c, part, out, at + 2 * SIXTEEN)
+                    _carry(d, part, out, at + 3 * SIXTEEN)
                 else:
                     store(rows, of, a)
                     store(rows, of + SIXTEEN, b)
                     store(rows, of + 2 * SIXTEEN, c)
                     store(rows, of + 3 * SIXTEEN, d)
-            first = last
+            begin = last
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
-def _map(
-    values: Any,
-    center: Any,
-    inverse: Any,
-    rest: Any,
-    low: Any,
-    high: Any,
-    weights: Any,
-    rows: Rows,
-    to: int,
-    predicted: Any,
-) -> Any:
+@njit(nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def _constants(center: Rows, inverse: Rows, rest: Rows, limit: Rows, weights: Rows, at: int) -> Any:
+    """The map of sixteen columns and their coefficients."""
+    return (
+        load_sixteen(center, at),
+        load_sixteen(inverse, at),
+        load_sixteen(rest, at),
+        load_sixteen(limit, at),
+        load_sixteen(weights, at),
+    )
+
+
+@njit(nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def _map(values: Any, constants: Any, rows: Rows, to: int, predicted: Any) -> Any:
     """Sixteen columns of a row, shifted, scaled and clamped, into the tile; their share of the prediction is added."""
-    mapped = between(plus_product(rest, minus(values, center), inverse), low, high)
+    center, inverse, rest, limit, weights = constants
+    mapped = between(plus_product(rest, minus(values, center), inverse), negative(limit), limit)
     store(rows, to, mapped)
     return plus_product(predicted, mapped, weights)
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _carry(sums: Any, share: float, out: Floats, at: int) -> None:
     """out = (out + sums)·share in float64."""
     store(out, at, times(plus(load(out, at), first_half(sums)), spread(share)))
     store(out, at + WIDTH, times(plus(load(out, at + WIDTH), second_half(sums)), spread(share)))
-
-
-# Where the numbers of ``_sigmoid`` and ``_slopes`` stand in an array of the rows' precision.
-_ZERO, _ONE, _HALF, _FAR, _ROUND, _OVER_LOG2, _LOG2, _LOG2_REST, _SERIES = range(9)
-
-
-def _numbers(kind: type, far: float, digits: int, log2: tuple[float, float], terms: int) -> Rows:
-    """``far``: e^far is near the largest number; adding and subtracting 1.5·2^digits rounds to a whole number; ln 2 in
-    two parts, of which the first has few digits; 1/0!, 1/1!, …: the series of e^r for |r| ≤ ln(2)/2.
-    """
-    constants = [0.0, 1.0, 0.5, far, 1.5 * 2.0**digits, -1.0 / math.log(2.0), *log2]
-    return np.array([*constants, *(1.0 / math.factorial(i) for i in range(terms))], kind)
-
-
-_NUMBERS = {
-    np.dtype(np.float32): _numbers(np.float32, 87.0, 23, (0.693359375, -2.12194440e-4), 8),
-    np.dtype(np.float64): _numbers(np.float64, 700.0, 52, (0.693147180369123816490, 1.90821492927058770002e-10), 14),
-}
-
-
-@njit(nogil=True)  # type: ignore[untyped-decorator]
-def _slopes(z: Any, y: Any, kind: int, bends: Rows, numbers: Rows) -> Any:
-    """φ'(z, y) of sixteen rows."""
-    one = sixteen_from(numbers, _ONE)
-    if kind == LOGISTIC:
-        return minus(_sigmoid(z, numbers), between(y, sixteen_from(numbers, _ZERO), one))
-    side = one
-    if kind == MARGIN:  # −s·q'(1 − s·z) = −s·q'(−s·(z − s)) for s = ±1
-        y = side_of(y, sixteen_from(numbers, _HALF))
-        side = negative(y)
-    bent = divided(times(side, minus(z, y)), sixteen_from(bends, 2))
-    return times(side, between(bent, sixteen_from(bends, 0), sixteen_from(bends, 1)))
-
-
-@njit(nogil=True)  # type: ignore[untyped-decorator]
-def _sigmoid(z: Any, numbers: Rows) -> Any:
-    """1/(1 + e^−z) of sixteen numbers, to a few units of the last digit; e^−z = 2^k·e^r with k whole."""
-    far, whole, one = sixteen_from(numbers, _FAR), sixteen_from(numbers, _ROUND), sixteen_from(numbers, _ONE)
-    z = between(z, negative(far), far)
-    k = minus(plus(times(z, sixteen_from(numbers, _OVER_LOG2)), whole), whole)
-    r = plus_product(z, k, sixteen_from(numbers, _LOG2))
-    r = negative(plus_product(r, k, sixteen_from(numbers, _LOG2_REST)))
-    square, even, odd = times(r, r), sixteen_from(numbers, _ZERO), sixteen_from(numbers, _ZERO)
-    for i in range(len(numbers) - 2, _SERIES - 1, -2):  # even and odd terms do not wait for each other
-        even = plus_product(sixteen_from(numbers, i), even, square)
-        odd = plus_product(sixteen_from(numbers, i + 1), odd, square)
-    power = times_power(plus_product(even, odd, r), k)
-    return divided(one, plus(one, power))

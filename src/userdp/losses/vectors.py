@@ -9,7 +9,7 @@ Sums over users take eight float64; gradients of phases take sixteen numbers of 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -98,10 +98,9 @@ def _loaded(lanes: Any, array: Any) -> Any:
 def _loaded_part(lanes: Any, array: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = _pointer(context, builder, array, lanes, *arguments[:2])
-        numbers = ir.VectorType(_INDEX, lanes.count)
-        mask = builder.icmp_signed(
-            "<", ir.Constant(numbers, list(range(lanes.count))), _all(builder, arguments[2], numbers)
-        )
+        numbers = ir.VectorType(_PLACE, lanes.count)
+        count = _all(builder, builder.trunc(arguments[2], _PLACE), numbers)
+        mask = builder.icmp_signed("<", ir.Constant(numbers, list(range(lanes.count))), count)
         name = f"llvm.masked.load.{_name(lanes)}.p0"
         kind = ir.FunctionType(lanes.vector, [pointer.type, _PLACE, mask.type, lanes.vector])
         function = builder.module.declare_intrinsic(name, fnty=kind)
@@ -141,19 +140,32 @@ def load_sixteen_part(typing: Any, array: Any, at: Any, count: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def fetch(typing: Any, array: Any, at: Any) -> Any:
-    """Ask memory for 64 numbers from the position ``at`` on, to be read soon; behind the end that does no harm."""
+    """Ask memory for sixteen numbers from the position ``at`` on, to be read soon; behind the end that does no harm."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), _PLACE, _PLACE, _PLACE])
         function = builder.module.declare_intrinsic("llvm.prefetch.p0", fnty=kind)
         start = builder.gep(context.make_array(array)(context, builder, arguments[0]).data, [arguments[1]])
         start = builder.bitcast(start, ir.IntType(8).as_pointer())
-        for line in range(0, 64 * array.dtype.bitwidth // 8, 64):
+        for line in range(0, SIXTEEN * array.dtype.bitwidth // 8, 64):
             settings = (ir.Constant(_PLACE, setting) for setting in (0, 3, 1))  # to read, into all caches, data
             builder.call(function, [builder.gep(start, [ir.Constant(_INDEX, line)]), *settings])
         return context.get_dummy_value()
 
     return types.void(array, types.intp), code
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def at_once(typing: Any, array: Any) -> Any:
+    """How many vectors of sixteen a loop should take at once, so that six constants of each stay in registers: 4 of
+    float32 and 2 of float64 where 32 registers hold 64 bytes, else 1. Known when compiling: other branches vanish.
+    """
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, _, features = context.codegen().magic_tuple()
+        return ir.Constant(_INDEX, (4 if array.dtype == types.float32 else 2) if "+avx512f" in features else 1)
+
+    return types.intp(array), code
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -195,6 +207,18 @@ def spread_from(typing: Any, array: Any, at: Any) -> Any:
 def sixteen_from(typing: Any, array: Any, at: Any) -> Any:
     """The number at the flat position ``at`` of a contiguous array, sixteen times."""
     return _everywhere(_sixteen(array), array)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def sixteen(typing: Any, array: Any, number: Any) -> Any:
+    """A float64 sixteen times, in the precision of the array."""
+    lanes = _sixteen(array)
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        value = arguments[1] if lanes.element == _DOUBLE else builder.fptrunc(arguments[1], _SINGLE)
+        return _all(builder, value, lanes.vector)
+
+    return lanes(array, types.float64), code
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -262,14 +286,16 @@ def divided(typing: Any, a: Any, b: Any) -> Any:
 @intrinsic  # type: ignore[untyped-decorator]
 def plus_product(typing: Any, sum: Any, a: Any, b: Any) -> Any:
     """sum + a·b, rounded once where the processor can."""
-    lanes = sum
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(lanes.vector, [lanes.vector] * 3)
-        function = builder.module.declare_intrinsic(f"llvm.fmuladd.{_name(lanes)}", fnty=kind)
-        return builder.call(function, [arguments[1], arguments[2], arguments[0]])
+        return _plus_product(builder, sum, *arguments)
 
-    return lanes(lanes, lanes, lanes), code
+    return sum(sum, sum, sum), code
+
+
+def _plus_product(builder: Any, lanes: Any, sum: Any, a: Any, b: Any) -> Any:
+    kind = ir.FunctionType(lanes.vector, [lanes.vector] * 3)
+    return builder.call(builder.module.declare_intrinsic(f"llvm.fmuladd.{_name(lanes)}", fnty=kind), [a, b, sum])
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -277,11 +303,14 @@ def between(typing: Any, a: Any, low: Any, high: Any) -> Any:
     """min(max(a, low), high)."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        value, low, high = arguments
-        value = builder.select(builder.fcmp_ordered(">", low, value), low, value)
-        return builder.select(builder.fcmp_ordered("<", high, value), high, value)
+        return _between(builder, *arguments)
 
     return a(a, a, a), code
+
+
+def _between(builder: Any, value: Any, low: Any, high: Any) -> Any:
+    value = builder.select(builder.fcmp_ordered(">", low, value), low, value)
+    return builder.select(builder.fcmp_ordered("<", high, value), high, value)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -305,17 +334,51 @@ def side_of(typing: Any, a: Any, border: Any) -> Any:
     return a(a, a), code
 
 
+class _Series(NamedTuple):
+    """How e^r is computed in a precision: e^far is near the largest number; adding and subtracting 1.5·2^digits rounds
+    to a whole number; ln 2 in two parts, of which the first has few digits; so many terms of the series.
+    """
+
+    far: float
+    digits: int
+    log2: tuple[float, float]
+    terms: int
+
+
+_SERIES = {
+    _SINGLE: _Series(87.0, 23, (0.693359375, -2.12194440e-4), 8),
+    _DOUBLE: _Series(700.0, 52, (0.693147180369123816490, 1.90821492927058770002e-10), 14),
+}
+
+
 @intrinsic  # type: ignore[untyped-decorator]
-def times_power(typing: Any, a: Any, exponent: Any) -> Any:
-    """a·2^exponent, for normal numbers and whole exponents that keep them so."""
-    integer, digits = (_PLACE, 23) if a.element == _SINGLE else (_INDEX, 52)
-    whole = ir.VectorType(integer, a.count)
+def sigmoid(typing: Any, z: Any) -> Any:
+    """1/(1 + e^−z), to a few units of the last digit; e^−z = 2^k·e^r with k whole and |r| ≤ ln(2)/2.
+
+    One piece of code without arrays: as a function that is handed its constants it would be called, and count who
+    holds them, which threads do one after the other.
+    """
+    far, digits, log2, terms = _SERIES[z.element]
+    whole = ir.VectorType(_PLACE if z.element == _SINGLE else _INDEX, z.count)
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        moved = builder.shl(builder.fptosi(arguments[1], whole), ir.Constant(whole, [digits] * a.count))
-        return builder.bitcast(builder.add(builder.bitcast(arguments[0], whole), moved), a.vector)
+        def every(number: float) -> Any:
+            return ir.Constant(z.vector, [number] * z.count)
 
-    return a(a, a), code
+        value = _between(builder, arguments[0], every(-far), every(far))
+        rounder, one = every(1.5 * 2.0**digits), every(1.0)
+        k = builder.fsub(builder.fadd(builder.fmul(value, every(-1.0 / math.log(2.0))), rounder), rounder)
+        r = _plus_product(builder, z, value, k, every(log2[0]))
+        r = builder.fneg(_plus_product(builder, z, r, k, every(log2[1])))
+        square, even, odd = builder.fmul(r, r), every(0.0), every(0.0)
+        for i in range(terms - 2, -1, -2):  # even and odd terms do not wait for each other
+            even = _plus_product(builder, z, every(1.0 / math.factorial(i)), even, square)
+            odd = _plus_product(builder, z, every(1.0 / math.factorial(i + 1)), odd, square)
+        power = builder.bitcast(_plus_product(builder, z, even, odd, r), whole)
+        moved = builder.shl(builder.fptosi(k, whole), ir.Constant(whole, [digits] * z.count))
+        return builder.fdiv(one, builder.fadd(one, builder.bitcast(builder.add(power, moved), z.vector)))
+
+    return z(z), code
 
 
 @intrinsic  # type: ignore[untyped-decorator]
