@@ -41,7 +41,7 @@ def plain(loss: Loss, features: FeatureMap, data: UserBlock, theta: Floats) -> F
 
 
 @KINDS
-@pytest.mark.parametrize("width", [1, 3, 15, 16, 50, 64, 1500])
+@pytest.mark.parametrize("width", [1, 3, 15, 16, 40, 50, 64, 300, 1500])
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
 def test_the_gradient_is_that_of_the_loss(loss: Loss, width: int, kind: type) -> None:
     data, features = block(width, kind), mapped(width, intercept=width != 3)
@@ -57,7 +57,7 @@ def test_the_gradient_is_that_of_the_loss(loss: Loss, width: int, kind: type) ->
 
 
 @KINDS
-@pytest.mark.parametrize("width", [1, 7, 15, 16, 31, 50, 64, 130])
+@pytest.mark.parametrize("width", [1, 7, 15, 16, 31, 40, 50, 64, 130, 200, 400])
 def test_a_user_has_the_same_bits_wherever_it_stands(width: int, kind: type) -> None:
     data, features = block(width, kind), mapped(width)
     geometry = np.random.default_rng(3).normal(size=(width + 1, width + 1))
