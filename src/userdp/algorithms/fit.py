@@ -253,7 +253,7 @@ class _Fit:
             path = descent.first_path(task, features, start, l2)
             model = task.model(features, path.map)
             if cap is None:
-                cap, _ = descent.learn_cap(model, path.absolute(np.zeros(model.dimension)))
+                cap = descent.learn_cap(model, path.absolute(np.zeros(model.dimension))).size
             advance(paper.algorithm)
             blocks = paper.algorithm.endswith("sco")  # they need the users one by one
             data = self.data if blocks else descent.engine
