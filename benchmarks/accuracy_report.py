@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 from collections import defaultdict
 from pathlib import Path
@@ -172,6 +173,12 @@ def _markdown(results: Results, names: list[str], epsilons: tuple[float, ...]) -
         "",
         *_summary(results, held_out, epsilons),
         "",
+        "## By the number of users",
+        "",
+        "*ours* / *tuned* over all of the tables above, held out or not: geometric means, and the worst dataset.",
+        "",
+        *_by_users(results, names, epsilons),
+        "",
         "## Other prior work",
         "",
         "Same runs. A cell without a number says why: methods that compare all pairs of users are run up to",
@@ -245,6 +252,24 @@ def _summary(results: Results, names: list[str], epsilons: tuple[float, ...]) ->
             f"- **ours / {rival}**: geometric mean **{mean:.3f}** (goal {wanted}) over {len(ratios)} cells; worst "
             f"{ratios[worst]:.2f} ({worst[0]}, ε = {worst[1]:g}); {above} above 1.4."
         )
+    return lines
+
+
+def _by_users(results: Results, names: list[str], epsilons: tuple[float, ...]) -> list[str]:
+    """Geometric means of ours / tuned, and the worst, over the datasets of about one number of users."""
+    lines = ["| users | datasets | " + " | ".join(f"ε = {e:g} | worst" for e in epsilons) + " |"]
+    lines.append("|---" * (2 + 2 * len(epsilons)) + "|")
+    for low, high in itertools.pairwise((0, 1000, 3000, 10_000, math.inf)):
+        chosen = [name for name in names if low <= results.public.get((name, "users"), -1) < high]
+        cells = [f"{low:,} to {high:,}" if math.isfinite(high) else f"{low:,} and more", str(len(chosen))]
+        for epsilon in epsilons:
+            ratios = np.array([results.ratio(name, epsilon, "tuned") for name in chosen])
+            ratios = ratios[np.isfinite(ratios)]
+            if len(ratios):
+                cells += [f"{math.exp(float(np.mean(np.log(ratios)))):.2f}", f"{ratios.max():.1f}"]
+            else:
+                cells += ["", ""]
+        lines.append("| " + " | ".join(cells) + " |")
     return lines
 
 
