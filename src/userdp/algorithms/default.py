@@ -63,8 +63,8 @@ WINDOW = 0.05  # smallest distance, in private units of the prediction, over whi
 # curvature is 1 a gradient of m rows has a squared length of about d/m.
 PULL_ALIGNMENT = (0.1, 0.4)
 MOMENT_ALIGNMENT = 0.5
-# Later caps as a share of the first at least. Where a class is rare, most users' pulls vanish as θ moves, and those of
-# the few, which all point the same way, grow: a histogram sees the many only.
+# A later cap as a share of the one before at least. Where a class is rare, most users' pulls vanish as θ moves, and
+# those of the few, which all point the same way, grow: a histogram sees the many only.
 CAP_FLOOR = math.sqrt(0.5)
 SHORTER = 0.75  # gradients of a phase or ten later over those at the start, where noise hides them
 ZOOMS = 8  # each narrows a column by a factor of up to 28
@@ -94,7 +94,7 @@ class DefaultPlan:
     cap: float
     phases: int
     copies: int = 1
-    rows: int = 0
+    rows: float = 0.0
     columns: int = 0
 
     @classmethod
@@ -110,9 +110,9 @@ class DefaultPlan:
         learn_curvature: bool = True,
         learn_rows: bool = False,
     ) -> DefaultPlan:
-        """Histograms get what makes their noise about a twelfth (scales) or a thirtieth (caps) of n, within limits.
+        """Histograms get what makes their noise about a twelfth (scales) or a thirtieth (others) of n, within limits.
 
-        Those of caps get no less where n is large: few users with long gradients, a rare class, then show.
+        Those of caps get a fiftieth of the budget at least: few users with long gradients, a rare class, then show.
 
         ``n_features`` counts the columns whose units are learnt (the target is one), ``dimension`` the coefficients of
         one class and ``copies`` how many of those vectors there are.
@@ -122,7 +122,7 @@ class DefaultPlan:
         look = float(np.clip((25 * resolution) ** 2 * n_features, 0.005, 0.08))
         if n_features == 0 or resolution * math.sqrt(n_features / look) > 1:  # the noise of one count hides all users
             look = 0.0
-        cap = float(np.clip((21 * resolution) ** 2, 0.02, 0.03))
+        counted = float(np.clip((21 * resolution) ** 2, 0.002, 0.03))
         difficulty = dimension**1.5 / (n_users * budget.gdp)
         moments = 0 if dimension > LARGEST_MOMENT or not learn_curvature else 2 if difficulty < EASY else 1
         moment = float(np.clip((8 * difficulty) ** 2, 0.005, 0.08))
@@ -139,10 +139,10 @@ class DefaultPlan:
             0.005,
             moment,
             (0, 10) if learn_cap else (),
-            cap,
+            max(counted, 0.02),
             PHASES,
             copies,
-            int(learn_rows),
+            counted if learn_rows else 0.0,
             n_features,
         )
 
@@ -191,7 +191,7 @@ class DefaultPlan:
     @property
     def phase_share(self) -> float:
         """What is left for the phases at least: zooms that were not needed leave more."""
-        histograms = self.units + (len(self.caps) + self.rows) * self.cap
+        histograms = self.units + len(self.caps) * self.cap + self.rows
         return 1 - histograms - self.moments * (self.moment_cap + self.moment)
 
     def phase_gdps(self, unused: float) -> Floats:
@@ -209,7 +209,7 @@ class DefaultPlan:
             zooms = 100 * (self.units - self.look)
             lines.append(f"{zooms:5.1f} %  at most, further ones of columns far from zero")
         if self.rows:
-            lines.append(f"{100 * self.rows * self.cap:5.1f} %  typical number of rows of a user")
+            lines.append(f"{100 * self.rows:5.1f} %  typical number of rows of a user")
         if self.moments:
             share = 100 * self.moments * (self.moment_cap + self.moment)
             lines.append(f"{share:5.1f} %  curvature of the loss, {self.moments} times")
@@ -356,7 +356,7 @@ class Descent:
         """A private mean number of rows a user."""
         bins = log_bins(1.0, 2.0**24, 2.0)
         noisy = user_histogram(
-            self.engine, row_counts, (), bins, self._gdp(self.plan.cap), self.adjacency, self.channel, "rows a user"
+            self.engine, row_counts, (), bins, self._gdp(self.plan.rows), self.adjacency, self.channel, "rows a user"
         )
         return float(clean(*noisy, bins, 8.0) @ bins.centers)
 
@@ -414,7 +414,7 @@ class Descent:
         w_i², the same for every copy. Points of the path are relative to the start.
         """
         plan, spent = self.plan, 1 - (self.channel.budget.left / self.plan.gdp) ** 2
-        gdps = plan.phase_gdps(plan.units + plan.rows * plan.cap - spent)
+        gdps = plan.phase_gdps(plan.units + plan.rows - spent)
         theta = np.zeros(plan.coefficients)
         path = self.first_path(task, features, start, l2)
         learnt: list[LearntCap] = []

@@ -47,6 +47,7 @@ from userdp.losses.vectors import (
     store,
     times,
     totals,
+    wide_registers,
 )
 
 Shifts = dict["np.dtype[Any]", "Shift"]
@@ -151,7 +152,7 @@ def mean_gradients(
     kind = features.dtype
     users, wide = len(offsets) - 1, len(shifts[kind].center)
     out = np.empty(users * dimension + _COLUMNS)
-    height = min(_TILE // (kind.itemsize * wide * 4) * 4, _HEIGHT) or SIXTEEN
+    height = min(_TILE // (kind.itemsize * wide * 4) * 4, _HEIGHT) or (SIXTEEN if wide_registers() else 4)
     bends = np.array([slope.lower, slope.upper, max(slope.width, 1 / _ORDINARY)], kind)
     _add_gradients(
         features,

@@ -9,11 +9,13 @@ Sums over users take eight float64; gradients of phases take sixteen numbers of 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic, models, register_model
 from numpy.typing import NDArray
 
@@ -155,6 +157,16 @@ def fetch(typing: Any, array: Any, at: Any) -> Any:
     return types.void(array, types.intp), code
 
 
+@lru_cache(maxsize=1)
+def wide_registers() -> bool:
+    """Whether kernels are compiled for 32 registers of 64 bytes."""
+    return _wide_registers(cpu_target.target_context)
+
+
+def _wide_registers(context: Any) -> bool:
+    return "+avx512f" in context.codegen().magic_tuple()[2]
+
+
 @intrinsic  # type: ignore[untyped-decorator]
 def at_once(typing: Any, array: Any) -> Any:
     """How many vectors of sixteen a loop should take at once, so that six constants of each stay in registers: 4 of
@@ -162,8 +174,7 @@ def at_once(typing: Any, array: Any) -> Any:
     """
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, _, features = context.codegen().magic_tuple()
-        return ir.Constant(_INDEX, (4 if array.dtype == types.float32 else 2) if "+avx512f" in features else 1)
+        return ir.Constant(_INDEX, (4 if array.dtype == types.float32 else 2) if _wide_registers(context) else 1)
 
     return types.intp(array), code
 
