@@ -79,6 +79,7 @@ class DaskEngine:
         self.columns = tuple(columns)
         self._make, show = make, progress or _silent
         self._blocks: list[Future] = []
+        self._last: list[Future] = []
         try:
             _wait_for_workers(self.client)
             with _readable_errors(self.client):
@@ -221,6 +222,7 @@ class DaskEngine:
     def close(self) -> None:
         """Forget the blocks; stop the cluster if this engine started it."""
         self._blocks.clear()
+        self._last.clear()
         if self._owned:
             self.client.close()
             if self.client.cluster is not None:
@@ -241,7 +243,9 @@ class DaskEngine:
                     groups = self._groups()
                     blocks = [[self._blocks[number] for number in group] for group in groups]
                     shared = {"count": len(self._blocks), "chunk_users": self.chunk_users, "call": call}
-                    found = self.client.gather(self.client.map(task, groups, blocks, **shared, pure=False))
+                    # The last results are let go after the next call: before it, word of that would hold it up.
+                    self._last = self.client.map(task, groups, blocks, **shared, pure=False)
+                    found = self.client.gather(self._last)
                     break
                 except CancelledError:
                     if self.client.status != "running":
