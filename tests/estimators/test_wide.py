@@ -74,6 +74,15 @@ def test_nothing_is_spent_on_histograms_that_show_nothing():
     assert plans[1].blind
 
 
+def test_caps_keep_a_share_where_users_are_many():
+    """A rare class must show among the gradient lengths; numbers of rows need no more than a thirtieth of n."""
+    plan = DefaultPlan.of(10**6, 20, 20, Budget.of(1.0, 1e-6), learn_cap=True, learn_rows=True)
+    assert plan.cap == 0.02
+    assert plan.rows == 0.002
+    spent = plan.units + 2 * plan.cap + plan.rows + plan.moments * (plan.moment_cap + plan.moment)
+    assert spent + plan.phase_share <= 1 + 1e-15
+
+
 @pytest.mark.slow
 def test_twenty_thousand_columns_take_less_than_two_minutes():
     """100,000 rows of 50 entries, 2,000 users, secure noise: 16 GB if dense."""
