@@ -217,6 +217,7 @@ class DaskEngine:
     def each(self, kernel: Callable[..., Floats], *arguments: Any) -> Floats:
         """One entry a user, block after block: brings n numbers here."""
         parts = self._run(_each_block, kernel, arguments)
+        self._last.clear()  # n numbers need not stay with the workers
         return np.concatenate([parts[run] for run in sorted(parts) if len(parts[run])])
 
     def close(self) -> None:
@@ -244,7 +245,7 @@ class DaskEngine:
                     blocks = [[self._blocks[number] for number in group] for group in groups]
                     shared = {"count": len(self._blocks), "chunk_users": self.chunk_users, "call": call}
                     # The last results are let go after the next call: before it, word of that would hold it up.
-                    self._last = self.client.map(task, groups, blocks, **shared, pure=False)
+                    self._last[:] = self.client.map(task, groups, blocks, **shared, pure=False)
                     found = self.client.gather(self._last)
                     break
                 except CancelledError:
@@ -252,6 +253,7 @@ class DaskEngine:
                         raise _gone(self.client) from None
                     if attempt == _ATTEMPTS - 1:
                         raise
+                    self._last.clear()
                     self._blocks[:] = self._make(self.client, _silent)
         users = sum(count for count, _ in found)
         if users != self.n_users:
