@@ -107,20 +107,59 @@ def test_more_blocks_than_users(client: Client) -> None:
 def test_blocks_are_about_equal_and_each_thread_gets_its_share(client: Client) -> None:
     table = dd.from_pandas(frame(20_000, 6, users=10_000), npartitions=3)
     engine = DaskEngine.from_dataframe(table, user="who", target="late", client=client, blocks=10)
-    assert sorted(map(len, engine._groups())) == [5, 5]
+    engine._deal()
+    assert [[len(share) for share in shares] for shares in engine._shares.values()] == [[5], [5]]
     counts = client.gather(client.map(lambda block: block.n_users, engine._blocks))
     assert max(counts) < 1.3 * min(counts)
 
 
-def test_the_answer_does_not_depend_on_who_computes_what(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_answer_does_not_depend_on_who_computes_what(client: Client) -> None:
     data = UserDataset.from_arrays(frame(900, 7)[["x0", "x1", "x2"]], frame(900, 7).late, frame(900, 7).who)
     engine = DaskEngine.from_dataset(data, client=client, blocks=11)
     count, expected, losses = len(engine._blocks), sums(engine), engine.each(MODEL.user_losses, THETA)
-    everything = [*range(count)]
-    for groups in ([everything], [[i] for i in everything], [everything[1::2], everything[::2]], [everything[::-1]]):
-        monkeypatch.setattr(engine, "_groups", lambda groups=groups: groups)
+    client.replicate(engine._blocks)
+    (one, other), everything = client.nthreads(), [*range(count)]
+    for shares in (
+        {one: [everything]},
+        {one: [everything[3:]], other: [everything[:3]]},
+        {other: [[i] for i in everything]},
+        {one: [everything[1::2]], other: [everything[::2]]},
+        {one: [everything[::-1]]},
+    ):
+        engine._shares.clear()
+        engine._shares.update(shares)
         assert np.array_equal(sums(engine), expected)
         assert np.array_equal(engine.each(MODEL.user_losses, THETA), losses)
+        assert engine._shares == shares
+
+
+def test_blocks_that_moved_are_found_again(client: Client) -> None:
+    """A worker that no longer holds a block says so; the sum is asked for again where it is."""
+    data = UserDataset.from_arrays(np.arange(60.0).reshape(20, 3), np.arange(20) % 2, np.arange(20))
+    engine = DaskEngine.from_dataset(data, client=client, blocks=4)
+    expected, (one, other) = sums(engine), client.nthreads()
+    engine._shares.clear()
+    engine._shares.update({one: [[0, 1]], other: [[2, 3, *range(4, len(engine._blocks))]]})
+    client.rebalance(engine._blocks, workers=[one])
+    assert np.array_equal(sums(engine), expected)
+
+
+def test_errors_of_kernels_are_the_callers(client: Client) -> None:
+    def fails(block: object) -> tuple[np.ndarray]:
+        raise ArithmeticError("of the kernel")
+
+    data = UserDataset.from_arrays(np.ones((9, 3)), np.zeros(9), np.arange(9))
+    engine = DaskEngine.from_dataset(data, client=client, blocks=3)
+    with pytest.raises(ArithmeticError, match="of the kernel"):
+        engine.sum(fails)
+
+
+def test_a_pass_that_always_loses_its_workers_ends(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = UserDataset.from_arrays(np.ones((9, 3)), np.zeros(9), np.arange(9))
+    engine = DaskEngine.from_dataset(data, client=client, blocks=3)
+    monkeypatch.setattr(engine.client, "run", lambda *_, workers, **__: {worker: OSError() for worker in workers})
+    with pytest.raises(DataError, match="workers were lost 4 times in one pass"):
+        sums(engine)
 
 
 def test_results_are_merged_in_a_tree_that_depends_on_the_number_of_blocks_only() -> None:

@@ -1,24 +1,39 @@
 """Sum over users on a Dask cluster: blocks of users live on the workers, only sums travel.
 
-Rows are shuffled by user id once, so that each user is whole on one worker. A sum over users is one task a thread, for
-the blocks that its worker holds. Results are merged in a tree whose shape depends on the number of blocks only, with
-compensation, so they agree with the local engine's to the last digits and do not depend on who computed what. Blocks
-remember how they were made: those of a lost worker are made again.
+Rows are shuffled by user id once, so that each user is whole on one worker. A sum over users is one call of every
+worker, past the scheduler's queue of tasks: its threads share the blocks that it holds. Results are merged in a tree
+whose shape depends on the number of blocks only, with compensation, so they agree with the local engine's to the last
+digits and do not depend on who computed what. Blocks remember how they were made: those of a lost worker are made
+again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import ctypes
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import dask
 import dask.dataframe
 import numpy as np
-from distributed import CancelledError, Client, Future, LocalCluster, as_completed, default_client, futures_of
+from distributed import (
+    CancelledError,
+    Client,
+    Future,
+    LocalCluster,
+    Worker,
+    as_completed,
+    default_client,
+    futures_of,
+    wait,
+)
 from distributed.comm.core import CommClosedError
 from distributed.protocol import pickle
 from distributed.scheduler import KilledWorker
@@ -47,15 +62,20 @@ Progress = Callable[[str, int], None]
 # The blocks from..to − 1, and what was computed for them.
 Run = tuple[int, int]
 Runs = dict[Run, Any]
+# Work on some blocks: how many users they have, and results.
+Task = Callable[..., tuple[int, Runs]]
 
-CHUNK_ROWS, CHUNK_USERS = 8192, 4096
+CHUNK_ROWS, CHUNK_USERS = 1 << 15, 4096
 # How long a scheduler may take to answer.
 CONNECT_SECONDS = 10
 # Blocks come by so many, two or more a thread: up to eight threads share them equally, and the answer is the same to
 # the last bit however many there are.
 _BLOCKS = 16
-# How often a sum is asked for again when its blocks were lost together with the worker that held them.
-_ATTEMPTS = 4
+# What a worker may keep of the memory of a chunk, and what the GNU allocator calls the two settings (malloc.h).
+_SCRATCH_BYTES = 1 << 24
+_TRIM_THRESHOLD, _MAP_THRESHOLD = -1, -3
+# How often a sum is asked for again when a worker was lost on the way, and seconds between looks for who holds a block.
+_ATTEMPTS, _LOOK_AGAIN = 4, 0.05
 
 
 class DaskEngine:
@@ -79,7 +99,7 @@ class DaskEngine:
         self.columns = tuple(columns)
         self._make, show = make, progress or _silent
         self._blocks: list[Future] = []
-        self._last: list[Future] = []
+        self._shares: dict[str, list[list[int]]] = {}
         try:
             _wait_for_workers(self.client)
             with _readable_errors(self.client):
@@ -217,13 +237,12 @@ class DaskEngine:
     def each(self, kernel: Callable[..., Floats], *arguments: Any) -> Floats:
         """One entry a user, block after block: brings n numbers here."""
         parts = self._run(_each_block, kernel, arguments)
-        self._last.clear()  # n numbers need not stay with the workers
         return np.concatenate([parts[run] for run in sorted(parts) if len(parts[run])])
 
     def close(self) -> None:
         """Forget the blocks; stop the cluster if this engine started it."""
         self._blocks.clear()
-        self._last.clear()
+        self._shares.clear()
         if self._owned:
             self.client.close()
             if self.client.cluster is not None:
@@ -235,26 +254,20 @@ class DaskEngine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run(self, task: Callable[..., tuple[int, Runs]], kernel: Callable[..., Any], arguments: Any) -> Runs:
-        """Results of a task on all blocks; asked for again when blocks that were sent, not computed, are lost."""
+    def _run(self, task: Task, kernel: Callable[..., Any], arguments: Any) -> Runs:
+        """Results of a task on all blocks; asked for again when a worker was lost, after its blocks were made again."""
         call = pickle.dumps((kernel, arguments))
         with _readable_errors(self.client):
-            for attempt in range(_ATTEMPTS):
-                try:
-                    groups = self._groups()
-                    blocks = [[self._blocks[number] for number in group] for group in groups]
-                    shared = {"count": len(self._blocks), "chunk_users": self.chunk_users, "call": call}
-                    # The last results are let go after the next call: before it, word of that would hold it up.
-                    self._last[:] = self.client.map(task, groups, blocks, **shared, pure=False)
-                    found = self.client.gather(self._last)
+            for _ in range(_ATTEMPTS):
+                self._deal()
+                found = self._ask(task, call)
+                if found is not None:
                     break
-                except CancelledError:
-                    if self.client.status != "running":
-                        raise _gone(self.client) from None
-                    if attempt == _ATTEMPTS - 1:
-                        raise
-                    self._last.clear()
-                    self._blocks[:] = self._make(self.client, _silent)
+                self._shares.clear()
+            else:
+                raise DataError(
+                    f"workers were lost {_ATTEMPTS} times in one pass (too little memory?): nothing was released"
+                )
         users = sum(count for count, _ in found)
         if users != self.n_users:
             raise DataError(
@@ -263,14 +276,40 @@ class DaskEngine:
             )
         return {run: value for _, runs in found for run, value in runs.items()}
 
-    def _groups(self) -> list[list[int]]:
-        """Which blocks a task takes: the share of one thread of the worker that holds them, or one that none holds."""
-        threads, held = _held(self.client, self._blocks)
-        groups = [[number] for number in held.pop("", [])]
+    def _ask(self, task: Task, call: bytes) -> list[tuple[int, Runs]] | None:
+        """What all shares come to; None if a worker, or a block on it, is lost."""
+        keys = [block.key for block in self._blocks]
+        work = partial(task, count=len(keys), chunk_users=self.chunk_users, call=call)
+        options: dict[str, Any] = {"workers": list(self._shares), "on_error": "return"}
+        answers = self.client.run(_answer, work, self._shares, keys, **options).values()
+        for answer in answers:
+            if isinstance(answer, Exception) and not isinstance(answer, OSError):
+                raise answer
+        if any(answer is None or isinstance(answer, OSError) for answer in answers):
+            return None
+        return [part for answer in answers for part in answer]
+
+    def _deal(self) -> None:
+        """Which blocks a thread takes: its share of those that its worker holds. Lost ones are waited for."""
+        if set(self._shares) <= set(self.client.nthreads()) and self._shares:
+            return
+        while True:
+            try:
+                wait(self._blocks)
+            except CancelledError:  # blocks that were sent, not computed
+                if self.client.status != "running":
+                    raise _gone(self.client) from None
+                self._blocks[:] = self._make(self.client, _silent)
+            threads, held = _held(self.client, self._blocks)
+            if not (lost := held.pop("", [])):
+                break
+            self.client.gather([self._blocks[number] for number in lost if self._blocks[number].status == "error"])
+            time.sleep(_LOOK_AGAIN)
+        self._shares.clear()
         for worker, numbers in held.items():
-            shares = np.array_split(numbers, min(threads[worker], len(numbers)) or 1)
-            groups += [share.tolist() for share in shares if len(share)]
-        return groups
+            if numbers:
+                shares = np.array_split(numbers, min(threads[worker], len(numbers)))
+                self._shares[worker] = [share.tolist() for share in shares]
 
 
 def _connect(client: Any) -> tuple[Client, bool]:
@@ -379,6 +418,32 @@ def _futures(persisted: Sequence[Any]) -> list[Future]:
 # What runs on the workers.
 
 
+async def _answer(
+    work: Task, shares: dict[str, list[list[int]]], keys: list[Any], dask_worker: Worker
+) -> list[tuple[int, Runs]] | None:
+    """Work on this worker's blocks, a share a thread; None where one of them is not here any more."""
+    mine = shares[dask_worker.address]
+    try:
+        blocks = [[dask_worker.data[keys[number]] for number in share] for share in mine]
+    except KeyError:
+        return None
+    run = partial(asyncio.get_running_loop().run_in_executor, dask_worker.executors["default"])
+    return list(await asyncio.gather(*(run(work, share, held) for share, held in zip(mine, blocks))))
+
+
+@lru_cache(maxsize=1)
+def _keep_scratch() -> None:
+    """Let this process keep what kernels allocate for a chunk and free again.
+
+    Dask tells the system's allocator to give back the least of freed memory at once, so every chunk would wait for
+    new pages: a fifth of a pass, and more on several workers. Elsewhere than on Linux nothing needs to be done.
+    """
+    with suppress(OSError, AttributeError, TypeError):
+        allocator = ctypes.CDLL(None)
+        for threshold in (_TRIM_THRESHOLD, _MAP_THRESHOLD):
+            allocator.mallopt(threshold, _SCRATCH_BYTES)
+
+
 def _count(block: UserDataset | None) -> int:
     return 0 if block is None else block.n_users
 
@@ -390,6 +455,7 @@ def _moved(block: UserDataset | None) -> UserDataset | None:
 def _sum_blocks(
     numbers: list[int], blocks: list[UserDataset | None], *, count: int, chunk_users: int, call: bytes
 ) -> tuple[int, Runs]:
+    _keep_scratch()
     kernel, arguments = pickle.loads(call)
     runs: Runs = {}
     for number, block in zip(numbers, blocks):
@@ -402,6 +468,7 @@ def _sum_blocks(
 def _each_block(
     numbers: list[int], blocks: list[UserDataset | None], *, count: int, chunk_users: int, call: bytes
 ) -> tuple[int, Runs]:
+    _keep_scratch()
     kernel, arguments = pickle.loads(call)
     runs = {
         (number, number + 1): np.empty(0)
