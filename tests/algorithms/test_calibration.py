@@ -11,6 +11,7 @@ from userdp.algorithms.calibration import (
     FIRST_LOOK,
     Geometry,
     choose_cap,
+    class_rates,
     clean,
     closer_look,
     denoise,
@@ -19,6 +20,7 @@ from userdp.algorithms.calibration import (
     raised,
 )
 from userdp.data import UserBlock
+from userdp.losses import Hinge, Logistic
 from userdp.mechanisms.histogram import _count_magnitudes, _count_rows, linear_bins, log_bins
 
 N = 5000
@@ -164,3 +166,25 @@ def test_noise_alone_is_read_near_what_is_likely():
         for _ in range(10):
             shares = clean(rng.normal(size=len(bins.centers)), 1.0, bins, likely)
             assert abs(shares @ np.log2(bins.centers / likely)) < 3
+
+
+def test_class_rates():
+    assert class_rates(np.array([70.0, 20.0, 10.0]), 0.0, 100) == pytest.approx([0.7, 0.2, 0.1])
+    # Users without rows have no vote; a declared number of users is not the number of votes.
+    assert class_rates(np.array([60.0, 30.0]), 0.0, 100) == pytest.approx([0.65, 0.35])
+    assert class_rates(np.array([70.0, 30.0]), 1e6, 100) == pytest.approx([0.5, 0.5])
+    for counts in ([-500.0, 900.0], [0.0, 0.0], [1e9, -1e9]):
+        rates = class_rates(np.array(counts), 30.0, 100)
+        assert rates.sum() == pytest.approx(1.0)
+        assert rates.min() > 0.05
+    assert class_rates(np.array([1000.0, 0.0]), 0.0, 1000).min() == pytest.approx(1e-3, rel=0.01)
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.3, 0.5, 0.9])
+def test_constants_fit_their_rates(rate):
+    """The logistic one is the best; the hinge's is no worse than 0."""
+    rates, grid, targets = np.array([1 - rate, rate]), np.linspace(-6, 6, 2401), np.array([0.0, 1.0])
+    for loss, slack in ((Logistic(), 1e-4), (Hinge(), 0.25)):
+        risks = np.array([rates @ loss.value(np.full(2, z), targets) for z in [*grid, 0.0, *loss.constant(rates)]])
+        assert risks[-1] <= risks[-2] + 1e-12
+        assert risks[-1] <= risks.min() + slack

@@ -351,7 +351,7 @@ def test_a_high_quantile_of_a_heavy_tailed_target(rows, miss):
 def test_a_rare_class_is_not_capped_away():
     """One row in fifteen: the few pull hard and all the same way, and the cap must leave room for them.
 
-    It leaves room for a little more than half (docs/guide/sharp-edges.md): mean of eight seeds.
+    It leaves room for about three quarters (docs/guide/sharp-edges.md): mean of eight seeds.
     """
     rng = np.random.default_rng(0)
     users = np.repeat(np.arange(2000), 3)
@@ -359,7 +359,7 @@ def test_a_rare_class_is_not_capped_away():
     y = rng.random(len(users)) < 1 / (1 + np.exp(3 - X @ np.linspace(-0.5, 0.5, 5)))
     models = [fit(LogisticRegression, X, y, users, epsilon=1.0, random_state=seed) for seed in range(8)]
     predicted = np.mean([model.predict_proba(X)[:, 1].mean() for model in models])
-    assert 0.5 * y.mean() < predicted < 1.4 * y.mean()
+    assert 0.6 * y.mean() < predicted < 1.4 * y.mean()
 
 
 @pytest.mark.parametrize("estimator", [LogisticRegression, LinearSVC, LinearRegression], ids=lambda e: e.__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -149,16 +150,20 @@ def test_units_and_shifts_change_predictions_only_through_noise():
 
 
 def test_rare_column_in_large_units_does_not_explode():
-    """A column too rare to be seen in a histogram, in units of a million: clamped alike in training and prediction."""
+    """A column too rare to be seen in a histogram, in units of a million: clamped alike in training and prediction.
+
+    The median of sixteen fits: one in three misses the bound.
+    """
     X, y, users = make(n_users=800, seed=4)
     rare = (np.random.default_rng(0).random(len(y)) < 0.01).astype(float)
     plain, large = np.column_stack([X, rare]), np.column_stack([X, 1e6 * rare])
-    losses = []
-    for rows in (plain, large):
-        model = LogisticRegression(epsilon=1.0, random_state=0).fit(rows, y, groups=users)
+    losses = np.empty((2, 16))
+    for (i, rows), seed in product(enumerate((plain, large)), range(16)):
+        model = LogisticRegression(epsilon=1.0, random_state=seed).fit(rows, y, groups=users)
         z = model.decision_function(rows)
-        losses.append(np.mean(np.logaddexp(0, z) - y * z))
-    assert losses[1] < losses[0] + 0.05
+        losses[i, seed] = np.mean(np.logaddexp(0, z) - y * z)
+    assert np.median(losses[1]) < np.median(losses[0]) + 0.05
+    assert np.median(losses[1] - losses[0]) < 0.05
 
 
 def test_huge_row_harms_nobody(fitted, data):

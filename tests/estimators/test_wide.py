@@ -12,7 +12,7 @@ import scipy.sparse
 from tests.estimators.data import CLASSIFIERS, ESTIMATORS, LOCATIONS, numbers
 from userdp import LogisticRegression
 from userdp.accounting import Budget
-from userdp.algorithms.default import DefaultPlan
+from userdp.algorithms.default_plan import DefaultPlan
 from userdp.estimators import model_file
 
 every = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda estimator: estimator.__name__)
@@ -76,10 +76,10 @@ def test_nothing_is_spent_on_histograms_that_show_nothing():
 
 def test_caps_keep_a_share_where_users_are_many():
     """A rare class must show among the gradient lengths; numbers of rows need no more than a thirtieth of n."""
-    plan = DefaultPlan.of(10**6, 20, 20, Budget.of(1.0, 1e-6), learn_cap=True, learn_rows=True)
+    plan = DefaultPlan.of(10**6, 20, 20, Budget.of(1.0, 1e-6), learn_cap=True, learn_rows=True, classes=2)
     assert plan.cap == 0.02
-    assert plan.rows == 0.002
-    spent = plan.units + 2 * plan.cap + plan.rows + plan.moments * (plan.moment_cap + plan.moment)
+    assert plan.rows == plan.rates == 0.002
+    spent = plan.units + 2 * plan.cap + plan.rows + plan.rates + plan.moments * (plan.moment_cap + plan.moment)
     assert spent + plan.phase_share <= 1 + 1e-15
 
 

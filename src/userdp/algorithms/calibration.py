@@ -26,12 +26,24 @@ SURE = 0.98  # probability that a column lies in a bin or two from which on it i
 LOST = 4.0  # deviations of the noise from which on users count as lost in zooms
 TIES = 1e-3  # of the mean curvature: directions are raised by up to so much, each by another share
 WITHIN_OCTAVE = 0.2  # standard deviation of numbers inside an octave, over its middle
+RATE_SPREAD = 0.4  # standard deviation of the rates of K classes before they are seen, over 1/K
+SMALLEST_RATE = 1e-3
 
 
 def gradient_sizes(block: UserBlock, model: UserModel, theta: Floats) -> Floats:
     """Length of each user's gradient."""
     gradients = phase_gradients(model, theta)(block)
     return np.asarray(np.sqrt(np.einsum("ki,ki->k", gradients, gradients)))
+
+
+def class_rates(counts: Floats, sigma: float, n_users: int) -> Floats:
+    """Rates of K classes that sum to 1, from noisy counts: noise gives way to equal rates, and none is below it."""
+    classes = len(counts)
+    error = sigma * math.sqrt(1 - 1 / classes) / n_users
+    seen = (counts - counts.mean()) / n_users
+    rates = (1 + seen * classes / (1 + (error * classes / RATE_SPREAD) ** 2)) / classes
+    rates = np.clip(rates, min(max(error / 2, SMALLEST_RATE), 1 / classes), 1.0)
+    return np.asarray(rates / rates.sum())
 
 
 def threshold(bins: int, histograms: int) -> float:

@@ -4,12 +4,14 @@
    on the columns that lie far from zero (one like "year" needs that), and only on them.
 2. Geometry: a private second moment of the scaled features, its Frobenius cap from a private histogram, gives
    coordinates in which every direction is about equally curved.
-3. Phases: T linear phases (docs/proofs/capped-release.md, Theorem 6): users' gradients capped at γ, averaged, released
+3. Start: for classes, the model without features that fits their rates, from a private histogram of the labels.
+4. Phases: T linear phases (docs/proofs/capped-release.md, Theorem 6): users' gradients capped at γ, averaged, released
    with noise. γ is chosen from a private histogram of gradient lengths, a few times as θ moves.
-4. Steps are as long as noise allows and hold to the start where it will exceed the signal; the model is a mean of the
+5. Steps are as long as noise allows and hold to the start where it will exceed the signal; the model is a mean of the
    points of the way, less what their noise adds to its length: post-processing.
 
-The plan (budget shares, number of phases) is a function of n, d, ε, δ alone; what depends on data is a counted release.
+The plan (``default_plan``: budget shares, number of phases) is a function of n, d, ε, δ alone; what depends on data is
+a counted release.
 """
 
 from __future__ import annotations
@@ -22,12 +24,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from userdp.accounting import Adjacency, Budget
-from userdp.accounting.budget import GRID_PRICE, GRID_SHARE, SMALLEST_GDP
+from userdp.accounting import Adjacency
+from userdp.accounting.budget import SMALLEST_GDP
 from userdp.algorithms.calibration import (
     FIRST_LOOK,
     Geometry,
     choose_cap,
+    class_rates,
     clean,
     closer_look,
     denoise,
@@ -35,10 +38,9 @@ from userdp.algorithms.calibration import (
     gradient_sizes,
     lost_spread,
     raised,
-    threshold,
 )
+from userdp.algorithms.default_plan import LARGEST_ZOOM, ZOOM, ZOOMS, DefaultPlan
 from userdp.algorithms.path import Path
-from userdp.algorithms.schedule import PHASES, growing_shares
 from userdp.engines import Engine
 from userdp.losses import FeatureMap
 from userdp.losses.base import ConvexModel, CurvedModel, Floats, UserModel
@@ -67,157 +69,10 @@ MOMENT_ALIGNMENT = 0.5
 # those of the few, which all point the same way, grow: a histogram sees the many only.
 CAP_FLOOR = math.sqrt(0.5)
 SHORTER = 0.75  # gradients of a phase or ten later over those at the start, where noise hides them
-ZOOMS = 8  # each narrows a column by a factor of up to 28
-ZOOM = linear_bins(-4.0, 4.0, 64)
-LARGEST_ZOOM = 0.02  # share of the budget for one of them
 NEVER = 5  # a column 10^6 spreads from zero shows its width in the fifth zoom
-EASY = 0.05  # d^1.5/(nμ) below which the curvature is worth learning again near the optimum
-LARGEST_MOMENT = 400  # beyond this many features a full second moment costs more than it brings
-
-
-@dataclass(frozen=True)
-class DefaultPlan:
-    """Shares of the squared Gaussian budget, and the number of phases; all from public numbers."""
-
-    n_users: int
-    dimension: int
-    epsilon: float
-    delta: float
-    adjacency: Adjacency
-    gdp: float
-    look: float
-    moments: int
-    second: int
-    moment_cap: float
-    moment: float
-    caps: tuple[int, ...]
-    cap: float
-    phases: int
-    copies: int = 1
-    rows: float = 0.0
-    columns: int = 0
-
-    @classmethod
-    def of(
-        cls,
-        n_users: int,
-        n_features: int,
-        dimension: int,
-        budget: Budget,
-        *,
-        learn_cap: bool,
-        copies: int = 1,
-        learn_curvature: bool = True,
-        learn_rows: bool = False,
-    ) -> DefaultPlan:
-        """Histograms get what makes their noise about a twelfth (scales) or a thirtieth (others) of n, within limits.
-
-        Those of caps get a fiftieth of the budget at least: few users with long gradients, a rare class, then show.
-
-        ``n_features`` counts the columns whose units are learnt (the target is one), ``dimension`` the coefficients of
-        one class and ``copies`` how many of those vectors there are.
-        """
-        units = math.sqrt(2 if budget.adjacency == "replace" else 1)
-        resolution = units / (n_users * budget.gdp)
-        look = float(np.clip((25 * resolution) ** 2 * n_features, 0.005, 0.08))
-        if n_features == 0 or resolution * math.sqrt(n_features / look) > 1:  # the noise of one count hides all users
-            look = 0.0
-        counted = float(np.clip((21 * resolution) ** 2, 0.002, 0.03))
-        difficulty = dimension**1.5 / (n_users * budget.gdp)
-        moments = 0 if dimension > LARGEST_MOMENT or not learn_curvature else 2 if difficulty < EASY else 1
-        moment = float(np.clip((8 * difficulty) ** 2, 0.005, 0.08))
-        return cls(
-            n_users,
-            dimension,
-            budget.epsilon,
-            budget.delta,
-            budget.adjacency,
-            budget.gdp,
-            look,
-            moments,
-            10,
-            0.005,
-            moment,
-            (0, 10) if learn_cap else (),
-            max(counted, 0.02),
-            PHASES,
-            copies,
-            counted if learn_rows else 0.0,
-            n_features,
-        )
-
-    @property
-    def coefficients(self) -> int:
-        """Length of θ."""
-        return self.dimension * self.copies
-
-    def check_numbers(self, columns: int) -> None:
-        """Refuse a δ that cannot pay for noise on a grid (docs/proofs/gaussian.md) in every number of this plan."""
-        looks = 3 * len(FIRST_LOOK.centers) + ZOOMS * len(ZOOM.centers)
-        histograms = columns * looks * (self.look > 0) + 40 * (len(self.caps) + self.moments + 1)
-        moments = self.moments * self.dimension * (self.dimension + 1) // 2
-        numbers = histograms + moments + self.phases * self.coefficients
-        if numbers * GRID_PRICE > self.delta * GRID_SHARE:
-            raise ValueError(f"delta = {self.delta:g} is too small to release {numbers} numbers: raise it")
-
-    @property
-    def expected_pull(self) -> float:
-        """Length of a user's gradient to expect, in coordinates of unit curvature."""
-        return math.sqrt(self.coefficients) / 2
-
-    @property
-    def blind(self) -> bool:
-        """Whether a histogram's noise would hide all users' votes in one bin, for one column at least."""
-        if not (self.columns and self.look):
-            return self.columns > 0
-        units = math.sqrt(2 if self.adjacency == "replace" else 1)
-        sigma = units * math.sqrt(3 * self.columns) / (self.gdp * math.sqrt(self.look))
-        return sigma * threshold(len(FIRST_LOOK.centers), self.columns) > self.n_users
-
-    @property
-    def units(self) -> float:
-        """Most that the units of all columns may cost: the first look, and zooms."""
-        return self.look + ZOOMS * min(self.look, LARGEST_ZOOM)
-
-    @property
-    def blur(self) -> float:
-        """Curvature, relative to the mean one, below which a direction is not worth its noise.
-
-        A gradient of typical length √(tr H) is released with noise of about 2√(tr H)/(nμ) in each direction, and
-        coefficients of total signal 1 have about 1/√(tr H) each: along curvature h noise wins where h < 2·tr H/(nμ).
-        """
-        return (2 if self.adjacency == "replace" else 1) * self.coefficients / (self.n_users * self.gdp)
-
-    @property
-    def phase_share(self) -> float:
-        """What is left for the phases at least: zooms that were not needed leave more."""
-        histograms = self.units + len(self.caps) * self.cap + self.rows
-        return 1 - histograms - self.moments * (self.moment_cap + self.moment)
-
-    def phase_gdps(self, unused: float) -> Floats:
-        """Budget of each phase, with a share that the units have left."""
-        share = (self.phase_share + max(unused - 1e-12, 0.0)) * growing_shares(self.phases)
-        return np.asarray(self.gdp * np.sqrt(share) * (1 - 1e-14))
-
-    def __str__(self) -> str:
-        lines = [
-            f"n = {self.n_users} users, {self.coefficients} coefficients, ε = {self.epsilon:g}, δ = {self.delta:g} "
-            f"({self.adjacency}): Gaussian budget μ = {self.gdp:.4f}"
-        ]
-        if self.look:
-            lines.append(f"{100 * self.look:5.1f} %  units of every column, from histograms with one vote a user")
-            zooms = 100 * (self.units - self.look)
-            lines.append(f"{zooms:5.1f} %  at most, further ones of columns far from zero")
-        if self.rows:
-            lines.append(f"{100 * self.rows:5.1f} %  typical number of rows of a user")
-        if self.moments:
-            share = 100 * self.moments * (self.moment_cap + self.moment)
-            lines.append(f"{share:5.1f} %  curvature of the loss, {self.moments} times")
-        if self.caps:
-            lines.append(f"{100 * self.cap * len(self.caps):5.1f} %  cap on a user's pull, {len(self.caps)} times")
-        left = ", and what is left of the units" if self.look else ""
-        lines.append(f"{100 * self.phase_share:5.1f} %  {self.phases} phases of capped, noisy mean gradients{left}")
-        return "\n".join(lines)
+# Share of ``blur`` with which the curvature at the start counts near the optimum: what is flat there may be curved
+# where noise leads.
+REMEMBERED = 3.0
 
 
 def size_bins(expected: float) -> Bins:
@@ -232,6 +87,7 @@ class Task:
     ``model(features, P)`` gives gradients, ``curved(features, P)`` the curvature that shapes P; None where that is
     public, the identity. ``smoothness`` is the curvature of a row of length 1 to expect. θ is made of ``copies``
     vectors with one geometry. Predictions with noise of variance v pull as those without, divided by √(1 + ``flat``·v).
+    ``constant`` gives the intercepts, one a copy, that fit the rates of ``classes``; None where targets are no classes.
     """
 
     model: Callable[[FeatureMap, Floats | None], ConvexModel]
@@ -239,6 +95,8 @@ class Task:
     smoothness: float = 1.0
     copies: int = 1
     flat: float = 0.0
+    classes: int = 0
+    constant: Callable[[Floats], Floats] | None = None
 
     def weighted(self, typical: float) -> Task:
         """The same with users weighted by their rows."""
@@ -360,6 +218,15 @@ class Descent:
         )
         return float(clean(*noisy, bins, 8.0) @ bins.centers)
 
+    def rates(self) -> Floats:
+        """Private rates of the classes 0, 1, …: every user has one vote, split over its rows."""
+        bins = linear_bins(-0.5, self.plan.classes - 0.5, self.plan.classes)
+        gdp, place = self._gdp(self.plan.rates), (np.zeros(1), np.ones(1), bins)
+        counts, sigma = row_histograms(
+            self.engine, *place, gdp, self.adjacency, self.channel, "rates of the classes", "target"
+        )
+        return class_rates(counts[0], sigma, self.plan.n_users)
+
     def curvature(self, task: Task, features: FeatureMap, old: Geometry | None, theta: Floats) -> Floats:
         """A private estimate of the Hessian on the mapped features at θ; in the coordinates ``old`` users' matrices are
         measured and noise is added.
@@ -379,6 +246,12 @@ class Descent:
         if old is not None:
             estimate = old.inverse.T @ estimate @ old.inverse
         return raised(estimate, plan.blur)
+
+    def neutral(self, start: Floats) -> Floats:
+        """Where the first cap is read: where the start fits the rates of classes, 0 instead. There users of all classes
+        pull alike; at the start those of a rare one pull harder, and are too few to be seen.
+        """
+        return np.zeros_like(start) if self.plan.rates else start
 
     def learn_cap(self, model: UserModel, theta: Floats, last: LearntCap | None = None) -> LearntCap:
         """A private cap on users' gradients at θ; after the ``last`` one it falls by no more than ``CAP_FLOOR``."""
@@ -410,22 +283,24 @@ class Descent:
     ) -> Path:
         """All phases; what comes back was released or follows from it.
 
-        ``start`` is the public centre, (copies, dimension) on the mapped features; ``l2`` the strength of ½ Σ l2_i
+        ``start`` is public or released, (copies, dimension) on the mapped features; ``l2`` the strength of ½ Σ l2_i
         w_i², the same for every copy. Points of the path are relative to the start.
         """
         plan, spent = self.plan, 1 - (self.channel.budget.left / self.plan.gdp) ** 2
-        gdps = plan.phase_gdps(plan.units + plan.rows - spent)
+        gdps = plan.phase_gdps(plan.units + plan.rows + plan.rates - spent)
         theta = np.zeros(plan.coefficients)
         path = self.first_path(task, features, start, l2)
         learnt: list[LearntCap] = []
         for t, gdp in enumerate(gdps):
             if plan.moments == 2 and t == plan.second:
                 moment = self.curvature(task, features, path.geometry, path.absolute(theta))
+                moment += REMEMBERED * plan.blur * path.geometry.inverse.T @ path.geometry.inverse
                 old, path = path, Path(Geometry.of(moment + np.diag(l2)), start)
                 theta = path.relative(old.coefficients(theta))
             model, here = task.model(features, path.map), path.absolute(theta)
             if t in plan.caps:
-                learnt.append(self.learn_cap(model, here, learnt[-1] if learnt else None))
+                last = learnt[-1] if learnt else None
+                learnt.append(self.learn_cap(model, here if learnt else self.neutral(here), last))
             cap, common = learnt[-1][:2] if force_cap is None else (force_cap, 1.0)
             mean = clipped_mean(
                 self.engine,

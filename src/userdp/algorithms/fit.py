@@ -18,7 +18,8 @@ from scipy.sparse import coo_array, diags_array, issparse, vstack
 
 from userdp.accounting import Budget
 from userdp.algorithms.calibration import gradient_sizes
-from userdp.algorithms.default import BLIND_BOUND, ROW_BOUND, WINDOW, DefaultPlan, Descent, Task
+from userdp.algorithms.default import BLIND_BOUND, ROW_BOUND, WINDOW, Descent, Task
+from userdp.algorithms.default_plan import DefaultPlan
 from userdp.algorithms.paper_fit import SMOOTHING, PaperFit, clamped
 from userdp.algorithms.progress import progress_bar
 from userdp.algorithms.release import LinearRelease, LocationRelease
@@ -27,7 +28,7 @@ from userdp.data import UserDataset
 from userdp.data.blocks import UserBlock
 from userdp.engines import Engine, Labelled, LocalEngine
 from userdp.engines.base import Sums
-from userdp.losses import FeatureMap, LinearModel, Logistic, Loss
+from userdp.losses import FeatureMap, Hinge, LinearModel, Logistic, Loss
 from userdp.losses.base import ConvexLoss, ConvexModel, Floats, UserModel
 from userdp.losses.blur import blurred
 from userdp.losses.distance import DistanceModel
@@ -65,6 +66,8 @@ def fit_linear(
         lambda features, geometry: LinearModel(seen, features, geometry),
         min(seen.smoothness, 1.0),  # a kink has its curvature in a few rows only
         flat=math.pi / 8 if isinstance(loss, Logistic) else 0.0,  # of a logistic function by a normal distribution
+        classes=2 if isinstance(loss, Logistic | Hinge) else 0,
+        constant=loss.constant if isinstance(loss, Logistic | Hinge) else None,
     )
     fit = _Fit.of(chosen, data, task, intercept=chosen.fit_intercept, target=scale_target, labels=labels)
     features = fit.units()
@@ -92,6 +95,8 @@ def fit_softmax(
         lambda features, geometry: SoftmaxModel(classes, features, geometry),
         1 / classes,
         classes - 1,
+        classes=classes,
+        constant=lambda rates: basis.T @ np.log(rates),
     )
     fit = _Fit.of(chosen, data, task, intercept=chosen.fit_intercept, labels=labels)
     features = fit.units()
@@ -192,6 +197,7 @@ class _Fit:
             copies=task.copies,
             learn_curvature=task.curved is not None,
             learn_rows=settings.weighting == "rows",
+            classes=task.classes if intercept and settings.center is None else 0,
         )
         plan.check_numbers(data.n_features + target)
         paper = None
@@ -230,6 +236,9 @@ class _Fit:
         task, settings, plan = self.task, self.settings, self.descent.plan
         if plan.rows:
             task = task.weighted(self.descent.typical_rows())
+        if plan.rates and task.constant is not None:
+            start = start.copy()
+            start[:, -1] = task.constant(self.descent.rates())
         l2 = np.full(plan.dimension, settings.l2)
         l2[self.data.n_features :] = 0.0
         if self.paper is not None:
@@ -253,7 +262,7 @@ class _Fit:
             path = descent.first_path(task, features, start, l2)
             model = task.model(features, path.map)
             if cap is None:
-                cap = descent.learn_cap(model, path.absolute(np.zeros(model.dimension))).size
+                cap = descent.learn_cap(model, descent.neutral(path.absolute(np.zeros(model.dimension)))).size
             advance(paper.algorithm)
             blocks = paper.algorithm.endswith("sco")  # they need the users one by one
             data = self.data if blocks else descent.engine

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from userdp.accounting import sum_sensitivity
-from userdp.algorithms.default import DefaultPlan, Task, size_bins
+from userdp.algorithms.default import Task, size_bins
+from userdp.algorithms.default_plan import DefaultPlan
 from userdp.algorithms.output_perturbation import plan_output_perturbation
 from userdp.algorithms.path import Path
 from userdp.algorithms.phased import plan_phased_erm, plan_phased_sco

@@ -38,6 +38,12 @@ class Hinge:
         """q_w''(1 − s·z)."""
         return self.kink.curvature(1 - _sign(target) * prediction)
 
+    def constant(self, rates: Floats) -> Floats:
+        """A prediction without features for targets 0 and 1 with these ``rates``, shape (1,): the common class's, as
+        far as it is common; the best one jumps from −1 to 1.
+        """
+        return np.asarray(np.clip(2 * (rates[1:] - rates[0]), -1.0, 1.0))
+
     def minimum(self, target: Floats) -> Floats:
         """0, at margins of 1 and more."""
         return np.zeros_like(target)

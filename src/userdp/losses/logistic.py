@@ -37,6 +37,10 @@ class Logistic:
         power = np.exp(-np.abs(prediction))
         return np.minimum(power / (1.0 + power) ** 2, 0.25)
 
+    def constant(self, rates: Floats) -> Floats:
+        """The best prediction without features for targets 0 and 1 with these ``rates``, shape (1,)."""
+        return np.asarray(np.log(rates[1:] / rates[0]))
+
     def minimum(self, target: Floats) -> Floats:
         """0, approached as z → ±∞ on the right side of y."""
         return np.zeros_like(target)
