@@ -41,7 +41,7 @@ def excess(algorithm: str, n: int, epsilon: float, seeds: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=9)
     parser.add_argument("--users", type=int, nargs="+", default=[500, 2000])
     seeds, sizes = parser.parse_args().seeds, parser.parse_args().users
     print(f"| algorithm | {' | '.join(f'n = {n}, ε = {e:g}' for n in sizes for e in (1.0, 8.0))} |")
