@@ -17,7 +17,7 @@ from distributed import Client, Future, LocalCluster
 from userdp.data import DataError, UserDataset
 from userdp.engines import LocalEngine
 from userdp.engines.base import Engine
-from userdp.engines.dask import DaskEngine, merged
+from userdp.engines.dask import DaskEngine, Deal, merged
 from userdp.losses import FeatureMap, LinearModel, Logistic
 from userdp.mechanisms.capped import _clipped_sum
 
@@ -107,8 +107,7 @@ def test_more_blocks_than_users(client: Client) -> None:
 def test_blocks_are_about_equal_and_each_thread_gets_its_share(client: Client) -> None:
     table = dd.from_pandas(frame(20_000, 6, users=10_000), npartitions=3)
     engine = DaskEngine.from_dataframe(table, user="who", target="late", client=client, blocks=10)
-    engine._deal()
-    assert [[len(share) for share in shares] for shares in engine._shares.values()] == [[5], [5]]
+    assert [[len(share) for share in shares] for shares in engine._deal().shares.values()] == [[5], [5]]
     counts = client.gather(client.map(lambda block: block.n_users, engine._blocks))
     assert max(counts) < 1.3 * min(counts)
 
@@ -119,7 +118,8 @@ def test_the_answer_does_not_depend_on_who_computes_what(client: Client) -> None
     count, expected, losses = len(engine._blocks), sums(engine), engine.each(MODEL.user_losses, THETA)
     client.amm.stop()  # it would remove the copies that come now
     client.replicate(engine._blocks)
-    (one, other), everything = client.nthreads(), [*range(count)]
+    names, everything = client.run(lambda dask_worker: dask_worker.id), [*range(count)]
+    one, other = names.values()
     for shares in (
         {one: [everything]},
         {one: [everything[3:]], other: [everything[:3]]},
@@ -127,11 +127,11 @@ def test_the_answer_does_not_depend_on_who_computes_what(client: Client) -> None
         {one: [everything[1::2]], other: [everything[::2]]},
         {one: [everything[::-1]]},
     ):
-        engine._shares.clear()
-        engine._shares.update(shares)
+        deal = Deal([worker for worker, name in names.items() if name in shares], shares)
+        engine._deals[:] = [deal]
         assert np.array_equal(sums(engine), expected)
         assert np.array_equal(engine.each(MODEL.user_losses, THETA), losses)
-        assert engine._shares == shares
+        assert engine._deals == [deal]
     client.amm.start()
 
 
@@ -139,28 +139,41 @@ def test_blocks_that_moved_are_found_again(client: Client) -> None:
     """A worker that no longer holds a block says so; the sum is asked for again where it is."""
     data = UserDataset.from_arrays(np.arange(60.0).reshape(20, 3), np.arange(20) % 2, np.arange(20))
     engine = DaskEngine.from_dataset(data, client=client, blocks=4)
-    expected, (one, other) = sums(engine), client.nthreads()
-    engine._shares.clear()
-    engine._shares.update({one: [[0, 1]], other: [[2, 3, *range(4, len(engine._blocks))]]})
-    client.rebalance(engine._blocks, workers=[one])
+    expected, before = sums(engine), engine._deals[0]
+    (one, first), (other, second) = before.shares.items()
+    engine._deals[:] = [Deal(before.workers, {one: second, other: first})]
+    assert np.array_equal(sums(engine), expected)
+    engine._deals[:] = [Deal(before.workers, {"of a process that is gone": [[0]]})]
     assert np.array_equal(sums(engine), expected)
 
 
-def test_errors_of_kernels_are_the_callers(client: Client) -> None:
+@pytest.mark.parametrize("kind", [ArithmeticError, PermissionError, KeyError])
+def test_errors_of_kernels_are_the_callers(client: Client, kind: type[Exception]) -> None:
     def fails(block: object) -> tuple[np.ndarray]:
-        raise ArithmeticError("of the kernel")
+        raise kind("of the kernel")
 
     data = UserDataset.from_arrays(np.ones((9, 3)), np.zeros(9), np.arange(9))
     engine = DaskEngine.from_dataset(data, client=client, blocks=3)
-    with pytest.raises(ArithmeticError, match="of the kernel"):
+    with pytest.raises(kind, match="of the kernel") as caught:
         engine.sum(fails)
+    assert "in fails" in "".join(caught.value.__notes__)  # where it happened
 
 
 def test_a_pass_that_always_loses_its_workers_ends(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     data = UserDataset.from_arrays(np.ones((9, 3)), np.zeros(9), np.arange(9))
     engine = DaskEngine.from_dataset(data, client=client, blocks=3)
-    monkeypatch.setattr(engine.client, "run", lambda *_, workers, **__: {worker: OSError() for worker in workers})
-    with pytest.raises(DataError, match="workers were lost 4 times in one pass"):
+    sums(engine)
+    monkeypatch.setattr(DaskEngine, "_ask", lambda *_: OSError("gone"))
+    with pytest.raises(DataError, match="workers were lost 4 times in one pass") as caught:
+        sums(engine)
+    assert str(caught.value.__cause__) == "gone"
+
+
+def test_a_client_that_was_closed_is_one_line(client: Client) -> None:
+    data = UserDataset.from_arrays(np.ones((9, 3)), np.zeros(9), np.arange(9))
+    with Client(client.scheduler.address) as other:
+        engine = DaskEngine.from_dataset(data, client=other, blocks=3)
+    with pytest.raises(DataError, match="the Dask client is closed: connect it to a running scheduler first"):
         sums(engine)
 
 

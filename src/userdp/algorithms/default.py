@@ -88,6 +88,7 @@ class Task:
     public, the identity. ``smoothness`` is the curvature of a row of length 1 to expect. θ is made of ``copies``
     vectors with one geometry. Predictions with noise of variance v pull as those without, divided by √(1 + ``flat``·v).
     ``constant`` gives the intercepts, one a copy, that fit the rates of ``classes``; None where targets are no classes.
+    Of a ``kinked`` loss they lie where the common class has its kink: the curvature there would hold them fast.
     """
 
     model: Callable[[FeatureMap, Floats | None], ConvexModel]
@@ -97,6 +98,7 @@ class Task:
     flat: float = 0.0
     classes: int = 0
     constant: Callable[[Floats], Floats] | None = None
+    kinked: bool = False
 
     def weighted(self, typical: float) -> Task:
         """The same with users weighted by their rows."""
@@ -248,8 +250,9 @@ class Descent:
         return raised(estimate, plan.blur)
 
     def neutral(self, start: Floats) -> Floats:
-        """Where the first cap is read: where the start fits the rates of classes, 0 instead. There users of all classes
-        pull alike; at the start those of a rare one pull harder, and are too few to be seen.
+        """Where the first cap is read, and the first curvature of a kinked loss: where the start fits the rates of
+        classes, 0 instead. There users of all classes pull alike; at the start those of a rare one pull harder, and are
+        too few to be seen.
         """
         return np.zeros_like(start) if self.plan.rates else start
 
@@ -269,7 +272,8 @@ class Descent:
         """Coordinates in which the loss has about unit curvature at the start, from a private moment where planned."""
         if not self.plan.moments:
             return Path(Geometry(task.smoothness + l2), start)
-        moment = self.curvature(task, features, None, start.ravel())
+        here = start.ravel()
+        moment = self.curvature(task, features, None, self.neutral(here) if task.kinked else here)
         return Path(Geometry.of(moment + np.diag(l2)), start)
 
     def phases(

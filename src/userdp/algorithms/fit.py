@@ -68,6 +68,7 @@ def fit_linear(
         flat=math.pi / 8 if isinstance(loss, Logistic) else 0.0,  # of a logistic function by a normal distribution
         classes=2 if isinstance(loss, Logistic | Hinge) else 0,
         constant=loss.constant if isinstance(loss, Logistic | Hinge) else None,
+        kinked=isinstance(loss, Hinge),
     )
     fit = _Fit.of(chosen, data, task, intercept=chosen.fit_intercept, target=scale_target, labels=labels)
     features = fit.units()

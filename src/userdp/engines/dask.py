@@ -14,8 +14,10 @@ import copy
 import ctypes
 import logging
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -78,6 +80,23 @@ _TRIM_THRESHOLD, _MAP_THRESHOLD = -1, -3
 _ATTEMPTS, _LOOK_AGAIN = 4, 0.05
 
 
+@dataclass(frozen=True)
+class Deal:
+    """Addresses of the workers that hold blocks, as the scheduler knows them, and the blocks of every thread of each,
+    under the name that a process has for itself: another one at its address has another.
+    """
+
+    workers: list[str]
+    shares: dict[str, list[list[int]]]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a kernel raised, as against what a connection did."""
+
+    error: Exception
+
+
 class DaskEngine:
     """Runs kernels where the rows are. Make one with ``from_parquet``, ``from_dataframe`` or ``from_dataset``.
 
@@ -99,7 +118,7 @@ class DaskEngine:
         self.columns = tuple(columns)
         self._make, show = make, progress or _silent
         self._blocks: list[Future] = []
-        self._shares: dict[str, list[list[int]]] = {}
+        self._deals: list[Deal] = []  # one at most, the same for all copies
         try:
             _wait_for_workers(self.client)
             with _readable_errors(self.client):
@@ -242,7 +261,7 @@ class DaskEngine:
     def close(self) -> None:
         """Forget the blocks; stop the cluster if this engine started it."""
         self._blocks.clear()
-        self._shares.clear()
+        self._deals.clear()
         if self._owned:
             self.client.close()
             if self.client.cluster is not None:
@@ -256,18 +275,19 @@ class DaskEngine:
 
     def _run(self, task: Task, kernel: Callable[..., Any], arguments: Any) -> Runs:
         """Results of a task on all blocks; asked for again when a worker was lost, after its blocks were made again."""
-        call = pickle.dumps((kernel, arguments))
+        _check_running(self.client)
+        call, why = pickle.dumps((kernel, arguments)), None
         with _readable_errors(self.client):
             for _ in range(_ATTEMPTS):
-                self._deal()
-                found = self._ask(task, call)
-                if found is not None:
+                found = self._ask(self._deal(), task, call)
+                if isinstance(found, list):
                     break
-                self._shares.clear()
+                why = found
+                self._deals.clear()
             else:
                 raise DataError(
                     f"workers were lost {_ATTEMPTS} times in one pass (too little memory?): nothing was released"
-                )
+                ) from why
         users = sum(count for count, _ in found)
         if users != self.n_users:
             raise DataError(
@@ -276,23 +296,22 @@ class DaskEngine:
             )
         return {run: value for _, runs in found for run, value in runs.items()}
 
-    def _ask(self, task: Task, call: bytes) -> list[tuple[int, Runs]] | None:
-        """What all shares come to; None if a worker, or a block on it, is lost."""
+    def _ask(self, deal: Deal, task: Task, call: bytes) -> list[tuple[int, Runs]] | Exception | None:
+        """What all shares come to; why not, or None, if a worker or a block on it is lost."""
         keys = [block.key for block in self._blocks]
         work = partial(task, count=len(keys), chunk_users=self.chunk_users, call=call)
-        options: dict[str, Any] = {"workers": list(self._shares), "on_error": "return"}
-        answers = self.client.run(_answer, work, self._shares, keys, **options).values()
+        options: dict[str, Any] = {"workers": deal.workers, "on_error": "return"}
+        answers = self.client.run(_answer, work, deal.shares, keys, **options).values()
         for answer in answers:
-            if isinstance(answer, Exception) and not isinstance(answer, OSError):
-                raise answer
-        if any(answer is None or isinstance(answer, OSError) for answer in answers):
-            return None
-        return [part for answer in answers for part in answer]
+            if isinstance(answer, Failure):
+                raise answer.error
+        lost = [answer for answer in answers if not isinstance(answer, list)]
+        return lost[0] if lost else [part for answer in answers for part in answer]
 
-    def _deal(self) -> None:
+    def _deal(self) -> Deal:
         """Which blocks a thread takes: its share of those that its worker holds. Lost ones are waited for."""
-        if set(self._shares) <= set(self.client.nthreads()) and self._shares:
-            return
+        if self._deals and set(self._deals[0].workers) <= set(self.client.nthreads()):
+            return self._deals[0]
         while True:
             try:
                 wait(self._blocks)
@@ -301,22 +320,31 @@ class DaskEngine:
                     raise _gone(self.client) from None
                 self._blocks[:] = self._make(self.client, _silent)
             threads, held = _held(self.client, self._blocks)
-            if not (lost := held.pop("", [])):
-                break
+            lost = held.pop("", [])
             self.client.gather([self._blocks[number] for number in lost if self._blocks[number].status == "error"])
+            workers = [worker for worker, numbers in held.items() if numbers]
+            names = self.client.run(_name, workers=workers, on_error="ignore")
+            if not lost and len(names) == len(workers):
+                break
             time.sleep(_LOOK_AGAIN)
-        self._shares.clear()
-        for worker, numbers in held.items():
-            if numbers:
-                shares = np.array_split(numbers, min(threads[worker], len(numbers)))
-                self._shares[worker] = [share.tolist() for share in shares]
+        shares = {}
+        for worker in workers:
+            numbers = held[worker]
+            parts = np.array_split(numbers, min(threads[worker], len(numbers)))
+            shares[names[worker]] = [part.tolist() for part in parts]
+        self._deals[:] = [Deal(workers, shares)]
+        return self._deals[0]
+
+
+def _check_running(client: Client) -> None:
+    if client.status != "running":
+        raise DataError(f"the Dask client is {client.status}: connect it to a running scheduler first")
 
 
 def _connect(client: Any) -> tuple[Client, bool]:
     """A client, and whether it is ours to close."""
     if isinstance(client, Client):
-        if client.status != "running":
-            raise DataError(f"the Dask client is {client.status}: connect it to a running scheduler first")
+        _check_running(client)
         return client, False
     if client is None:
         try:
@@ -418,17 +446,24 @@ def _futures(persisted: Sequence[Any]) -> list[Future]:
 # What runs on the workers.
 
 
+def _name(dask_worker: Worker) -> str:
+    return str(dask_worker.id)
+
+
 async def _answer(
     work: Task, shares: dict[str, list[list[int]]], keys: list[Any], dask_worker: Worker
-) -> list[tuple[int, Runs]] | None:
+) -> list[tuple[int, Runs]] | Failure | None:
     """Work on this worker's blocks, a share a thread; None where one of them is not here any more."""
-    mine = shares[dask_worker.address]
-    try:
-        blocks = [[dask_worker.data[keys[number]] for number in share] for share in mine]
-    except KeyError:
+    mine = shares.get(_name(dask_worker))
+    if mine is None or any(keys[number] not in dask_worker.data for share in mine for number in share):
         return None
+    blocks = [[dask_worker.data[keys[number]] for number in share] for share in mine]
     run = partial(asyncio.get_running_loop().run_in_executor, dask_worker.executors["default"])
-    return list(await asyncio.gather(*(run(work, share, held) for share, held in zip(mine, blocks))))
+    try:
+        return list(await asyncio.gather(*(run(work, share, held) for share, held in zip(mine, blocks))))
+    except Exception as error:
+        error.add_note(f"on the Dask worker {dask_worker.address}:\n{traceback.format_exc()}")
+        return Failure(error)
 
 
 @lru_cache(maxsize=1)
