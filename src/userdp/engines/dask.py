@@ -310,8 +310,9 @@ class DaskEngine:
 
     def _deal(self) -> Deal:
         """Which blocks a thread takes: its share of those that its worker holds. Lost ones are waited for."""
-        if self._deals and set(self._deals[0].workers) <= set(self.client.nthreads()):
-            return self._deals[0]
+        deal = next(iter(self._deals), None)  # another thread may clear them
+        if deal is not None and set(deal.workers) <= set(self.client.nthreads()):
+            return deal
         while True:
             try:
                 wait(self._blocks)
@@ -332,8 +333,8 @@ class DaskEngine:
             numbers = held[worker]
             parts = np.array_split(numbers, min(threads[worker], len(numbers)))
             shares[names[worker]] = [part.tolist() for part in parts]
-        self._deals[:] = [Deal(workers, shares)]
-        return self._deals[0]
+        self._deals[:] = [deal := Deal(workers, shares)]
+        return deal
 
 
 def _check_running(client: Client) -> None:
