@@ -57,8 +57,7 @@ LOGISTIC, RESIDUAL, MARGIN = 0, 1, 2
 _COLUMNS = 4 * SIXTEEN
 # Bytes and rows in a tile of short rows: many slopes hide how long each takes; more would not stay in the cache.
 _TILE, _HEIGHT = 1 << 13, 2 * SIXTEEN
-# Memory is asked for the next tile; if that is larger, for the one after the next; beyond so many bytes, for so many
-# columns ahead.
+# Memory is asked for the tile after the next; if that is farther than so many bytes, for so many columns ahead.
 _NEXT, _AHEAD = 1 << 18, 8 * SIXTEEN
 # Rows of a user that are added up in float32, before float64 takes over.
 _CARRY = 64
@@ -211,9 +210,9 @@ def _add_gradients(
     middle, unit, bound = sixteen_from(units, 0), sixteen_from(units, 1), sixteen_from(units, 2)
     lower, upper, width = sixteen_from(bends, 0), sixteen_from(bends, 1), sixteen_from(bends, 2)
     most = at_once(rows)
-    ahead = height * n_features
-    if ahead * features.itemsize > _TILE:
-        ahead = 2 * ahead if ahead * features.itemsize <= _NEXT else _AHEAD
+    ahead = 2 * height * n_features
+    if ahead * features.itemsize > _NEXT:
+        ahead = _AHEAD
     for at in range(0, (height + 1) * wide, SIXTEEN):
         store(rows, at, zero)
     for at in range(len(out)):
@@ -268,7 +267,7 @@ def _add_gradients(
                     store(partial, j * SIXTEEN, _map(a, first, rows, to, z))
                 i += SIXTEEN
         for j in range(0, count, SIXTEEN):
-            fetch(target, start + j + height)
+            fetch(target, start + j + 2 * height)
             y = times(minus(load_sixteen_part(target, start + j, count - j), middle), unit)
             y = rounded_like(between(y, negative(bound), bound), zero)
             z = totals(partial, j * SIXTEEN)
