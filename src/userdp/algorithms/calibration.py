@@ -24,6 +24,9 @@ HEAVY = 1.5  # a column on one side of zero but nearer than so many scales has a
 UNCLEAR = 0.5  # a place is unclear if its standard deviation is so much of the column's
 SURE = 0.98  # probability that a column lies in a bin or two from which on it is taken for narrow
 LOST = 4.0  # deviations of the noise from which on users count as lost in zooms
+NEAR = 0.75  # a column whose heap is no wider than a bin, this near to zero, is taken for a standardized flag
+FARTHEST = 1e-3  # nearest that its heap is believed to lie to zero: the rare value is then this much's inverse
+FLAG = 0.5  # scale of a flag over the size of its rare value, as a flag of zeros and ones gets it
 TIES = 1e-3  # of the mean curvature: directions are raised by up to so much, each by another share
 WITHIN_OCTAVE = 0.2  # standard deviation of numbers inside an octave, over its middle
 RATE_SPREAD = 0.4  # standard deviation of the rates of K classes before they are seen, over 1/K
@@ -101,12 +104,15 @@ def closer_look(counts: Floats, sigma: Floats, bins: Bins, center: Floats, scale
     place, width, doubt, strays, thin = read_place(counts, sigma, n_users)
     near = np.abs(np.arange(counts.shape[1]) + 0.5 - place[:, None]) <= 2.5 * np.maximum(width, doubt)[:, None] + 0.5
     missing, noise = 1 - (counts * near).sum(axis=1) / n_users, sigma * np.sqrt(near.sum(axis=1)) / n_users
-    narrow = (thin > SURE) & (doubt < 2) & (missing < 4 * noise)
-    hidden = np.where(narrow, 0.0, strays)
-    move = (1 - hidden) * (bins.centers[0] + (place - 0.5) * step)
+    thin_heap, heap = (thin > SURE) & (doubt < 2), center + (bins.centers[0] + (place - 0.5) * step) * scale
+    flag = thin_heap & (np.abs(heap) < NEAR)
+    narrow = thin_heap & (missing < 4 * noise) & ~flag
+    hidden = np.where(narrow | flag, 0.0, strays)
+    move = (1 - hidden) * (heap - center)
     spread = np.minimum((1 - hidden) * (width**2 + doubt**2) * step**2 + hidden, 1.0)
-    unclear = ~narrow & ((doubt > UNCLEAR * width) | ((thin > 1 - SURE) & (missing < 4 * noise)))
-    return CloserLook(center + move * scale, np.sqrt(spread) * scale, narrow, unclear, missing, noise)
+    found = np.where(flag, FLAG / np.maximum(np.abs(heap), FARTHEST), np.sqrt(spread) * scale)
+    unclear = ~narrow & ~flag & ((doubt > UNCLEAR * width) | ((thin > 1 - SURE) & (missing < 4 * noise)))
+    return CloserLook(center + move, found, narrow, unclear, missing, noise)
 
 
 def lost_spread(scales: Floats, missing: Floats, noise: Floats) -> float:
