@@ -97,6 +97,42 @@ def test_closer_look_at_noise_stays_where_it_was():
     assert np.all(found.scale > 0.5)
 
 
+@pytest.mark.parametrize("share", [0.003, 0.03, 0.2])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_standardized_flags_get_the_scale_of_flags(share, sign):
+    """Where rare values are seen and where noise hides them: a scale within a factor 4 of half their distance."""
+    rng = np.random.default_rng(14)
+    column = (np.arange(N) < share * N).astype(float)
+    column = rng.permutation(sign * (column - column.mean()) / column.std())
+    sigma = N / 100
+    center, scale, pays = first_look(look([column], FIRST_LOOK, sigma, rows=1), sigma, FIRST_LOOK, N)
+    rare = math.sqrt((1 - share) / share)
+    for again in (False, True):
+        if not pays[0]:
+            break
+        bins = linear_bins(-4.0, 4.0, 64)
+        counts = look([(column - center[0]) / scale[0]], bins, sigma, rows=1)
+        found = closer_look(counts, np.array([sigma]), bins, center, scale, N, again)
+        center, scale, pays = found.center, found.scale, found.narrow
+    assert 0.25 < scale[0] / (0.5 * rare) < 4
+    assert abs(center[0]) < 1
+
+
+def test_a_narrow_column_near_zero_is_no_flag():
+    """0.5 ± 0.001: if it were a standardized flag a fifth of the rows would lie elsewhere."""
+    column = np.random.default_rng(15).normal(0.5, 0.001, N)
+    sigma = N / 200
+    center, scale, pays = first_look(look([column], FIRST_LOOK, sigma), sigma, FIRST_LOOK, N)
+    looks = 0
+    while pays[0]:
+        bins = linear_bins(-4.0, 4.0, 64)
+        counts = look([(column - center[0]) / scale[0]], bins, sigma, looks)
+        found = closer_look(counts, np.array([sigma]), bins, center, scale, N, looks > 0)
+        center, scale, pays, looks = found.center, found.scale, found.narrow, looks + 1
+    assert 2 < looks < 5
+    assert 0.0005 < scale[0] < 0.002
+
+
 def test_lost_spread_counts_users_where_they_were_lost():
     scales, noise = np.array([400.0, 15.0, 0.5, 0.02]), np.full(4, 0.03)
     assert lost_spread(scales, np.array([0.05, -0.02, 0.04, 0.01]), noise) == 0.0

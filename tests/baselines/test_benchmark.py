@@ -42,11 +42,13 @@ def test_the_report_takes_the_best_setting_and_names_what_is_missing(accuracy, t
         for seed in range(2):
             values[("bank", 1.0, f"user_dpgd 0.5/{i}/1/mean", seed)] = 1.0 + i
     values |= {("bank", 1.0, "ours", seed): 0.5 for seed in range(2)}
+    values |= {("bank", 1.0, "ours standardized", seed): 0.6 for seed in range(2)}
     accuracy.report(values, ["bank"], (1.0, 4.0), tmp_path)
     text = (tmp_path / "accuracy.md").read_text()
     assert "geometric mean **0.500**" in text
     assert "0.5/0/1/mean" in text
     assert "- bank, ε = 4: ours" in text
+    assert "| classification | 1 | 0.60 | 0.6 (bank, 1) | 0.50 | 0.5 (bank, 1) | 1.20 |" in text
     assert "bank,1.0,tuned,2,1,0,0.5/0/1/mean" in (tmp_path / "accuracy.csv").read_text()
 
 
@@ -68,6 +70,13 @@ def test_cells_that_are_not_run_say_why(accuracy):
     assert why_not("worst_case_output", "nlswork SVM", 4148) is None
     assert why_not("diffprivlib group", "bank SVM n=500", 500) == "logistic loss only"
     assert why_not("friendly_core", "bank", 946) == "another task"
+
+
+def test_a_model_of_standardized_rows_predicts_the_rows_as_they_came(accuracy):
+    rng = np.random.default_rng(0)
+    task = accuracy.load("synthetic 300", Path())
+    task = replace(task, X=task.X * rng.uniform(0.1, 10, task.X.shape[1]) + rng.normal(size=task.X.shape[1]))
+    assert 0 < task.risk(accuracy.METHODS["ours standardized"](task, 4.0, 1e-6, 0)) - task.best_risk < 0.01
 
 
 def test_the_guide_shows_the_results(accuracy):

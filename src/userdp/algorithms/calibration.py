@@ -24,9 +24,12 @@ HEAVY = 1.5  # a column on one side of zero but nearer than so many scales has a
 UNCLEAR = 0.5  # a place is unclear if its standard deviation is so much of the column's
 SURE = 0.98  # probability that a column lies in a bin or two from which on it is taken for narrow
 LOST = 4.0  # deviations of the noise from which on users count as lost in zooms
-NEAR = 0.75  # a column whose heap is no wider than a bin, this near to zero, is taken for a standardized flag
-FARTHEST = 1e-3  # nearest that its heap is believed to lie to zero: the rare value is then this much's inverse
-FLAG = 0.5  # scale of a flag over the size of its rare value, as a flag of zeros and ones gets it
+# A heap no farther from zero than ``NEAR`` that two looks find no wider than a bin is the common value of a
+# standardized flag, unless by ``FEWER`` deviations fewer rows lie elsewhere than its rare value would have. For those
+# to be looked at, a column nearer than ``MEAN`` may have a tail as heavy as ``HEAVY_MEAN`` allows.
+NEAR, FEWER, MEAN, HEAVY_MEAN = 0.75, 2.5, 0.55, 1.25
+FLAG = 0.5  # scale of a flag over the distance of its rare value
+NEAREST = 1e-3  # the heap of a standardized flag is not believed nearer: its rare value is an inverse away
 TIES = 1e-3  # of the mean curvature: directions are raised by up to so much, each by another share
 WITHIN_OCTAVE = 0.2  # standard deviation of numbers inside an octave, over its middle
 RATE_SPREAD = 0.4  # standard deviation of the rates of K classes before they are seen, over 1/K
@@ -75,7 +78,9 @@ def first_look(counts: Floats, sigma: float, bins: Bins, n_users: int) -> tuple[
     moved = np.abs(mean) > MOVE * np.sqrt(square)
     around = np.maximum(square - mean**2, 0.0) + (WITHIN_OCTAVE * size) ** 2
     center, scale = np.where(moved, mean, 0.0), np.sqrt(np.where(moved, around, square))
-    return center, scale, (aside > ASIDE) & (np.abs(center) > HEAVY * scale)
+    far = np.abs(center)
+    pays = (aside > ASIDE) & (far > HEAVY * scale) | moved & (far < MEAN) & (far > HEAVY_MEAN * scale)
+    return center, scale, pays
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,25 +99,43 @@ class CloserLook:
     noise: Floats
 
 
-def closer_look(counts: Floats, sigma: Floats, bins: Bins, center: Floats, scale: Floats, n_users: int) -> CloserLook:
+def closer_look(
+    counts: Floats,
+    sigma: Floats,
+    bins: Bins,
+    center: Floats,
+    scale: Floats,
+    n_users: int,
+    again: NDArray[np.bool_] | bool = False,
+) -> CloserLook:
     """Better location and scale from noisy histograms of (x − center)/scale; ``sigma`` is the noise of each.
 
     Rows that do not lie in the heap count as one scale away. Around a narrow place the next look will tell of them
-    (``lost_spread``).
+    (``lost_spread``). Columns that are narrow ``again``, in a second look, may be standardized flags (``flag_scale``).
     """
     step = float(bins.widths[0])
     place, width, doubt, strays, thin = read_place(counts, sigma, n_users)
     near = np.abs(np.arange(counts.shape[1]) + 0.5 - place[:, None]) <= 2.5 * np.maximum(width, doubt)[:, None] + 0.5
     missing, noise = 1 - (counts * near).sum(axis=1) / n_users, sigma * np.sqrt(near.sum(axis=1)) / n_users
     thin_heap, heap = (thin > SURE) & (doubt < 2), center + (bins.centers[0] + (place - 0.5) * step) * scale
-    flag = thin_heap & (np.abs(heap) < NEAR)
+    rare = again & (missing + FEWER * noise > heap**2 / (1 + heap**2))
+    flag = thin_heap & (np.abs(heap) < NEAR) & (rare | (missing >= 4 * noise))
     narrow = thin_heap & (missing < 4 * noise) & ~flag
     hidden = np.where(narrow | flag, 0.0, strays)
     move = (1 - hidden) * (heap - center)
     spread = np.minimum((1 - hidden) * (width**2 + doubt**2) * step**2 + hidden, 1.0)
-    found = np.where(flag, FLAG / np.maximum(np.abs(heap), FARTHEST), np.sqrt(spread) * scale)
+    found = np.where(flag, flag_scale(heap), np.sqrt(spread) * scale)
     unclear = ~narrow & ~flag & ((doubt > UNCLEAR * width) | ((thin > 1 - SURE) & (missing < 4 * noise)))
     return CloserLook(center + move, found, narrow, unclear, missing, noise)
+
+
+def flag_scale(heap: Floats) -> Floats:
+    """Scale of columns whose common value is ``heap`` and whose others are not seen.
+
+    A standardized flag whose share of rare values is p has them at b = √((1 − p)/p) and the others at −1/b, so that
+    p = heap²/(1 + heap²).
+    """
+    return np.asarray(FLAG * np.maximum(1 / np.maximum(np.abs(heap), NEAREST), 1.0))
 
 
 def lost_spread(scales: Floats, missing: Floats, noise: Floats) -> float:

@@ -197,7 +197,8 @@ class Descent:
             sums[chosen] += counts / sigma**2
             precision[chosen] += 1 / sigma**2
             mean, error = sums[chosen] / precision[chosen, None], 1 / np.sqrt(precision[chosen])
-            look = closer_look(mean, error, ZOOM, at[chosen], unit[chosen], plan.n_users)
+            again = np.array([len(seen[column]) > 0 for column in chosen.tolist()])
+            look = closer_look(mean, error, ZOOM, at[chosen], unit[chosen], plan.n_users, again)
             center[chosen], scale[chosen] = look.center, look.scale
             narrow[chosen], unclear[chosen] = look.narrow, look.unclear
             for i in np.flatnonzero(~look.unclear):
