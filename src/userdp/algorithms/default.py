@@ -62,8 +62,8 @@ ROW_BOUND = 64.0  # rows are clamped to ±64 private units a feature: public, an
 BLIND_BOUND = 8.0  # the same where histograms cannot see: columns in odd units then do less harm
 WINDOW = 0.05  # smallest distance, in private units of the prediction, over which a kink counts as curvature
 # Share of the pull lost to a cap that does not cancel between users: of users with many rows, and with one. Where the
-# curvature is 1 a gradient of m rows has a squared length of about d/m.
-PULL_ALIGNMENT = (0.1, 0.4)
+# curvature is 1 a gradient of m rows has a squared length of about d/m. Among few directions more pulls agree.
+PULL_ALIGNMENT, FEW_DIRECTIONS = (0.07, 0.3), 20
 MOMENT_ALIGNMENT = 0.5
 # A later cap as a share of the one before at least. Where a class is rare, most users' pulls vanish as θ moves, and
 # those of the few, which all point the same way, grow: a histogram sees the many only.
@@ -266,7 +266,8 @@ class Descent:
         per_cap = units / (plan.n_users * self._gdp(plan.phase_share))
         many, one = PULL_ALIGNMENT
         few = min(1.0, 2 * bins.quantile(shares, 0.5) ** 2 / plan.coefficients)
-        size, common = choose_cap(shares, bins, per_cap, many + (one - many) * few, least)
+        alignment = (many + (one - many) * few) * max(1.0, FEW_DIRECTIONS / plan.coefficients)
+        size, common = choose_cap(shares, bins, per_cap, min(alignment, 1.0), least)
         return LearntCap(size, common, float(np.exp(shares @ np.log(bins.centers))))
 
     def first_path(self, task: Task, features: FeatureMap, start: Floats, l2: Floats) -> Path:
