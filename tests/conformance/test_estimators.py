@@ -414,6 +414,21 @@ def test_a_column_with_most_rows_at_one_value_keeps_its_width():
         assert np.all((scale / X.std(axis=0) > 0.25) & (scale / X.std(axis=0) < 8))
 
 
+def test_flags_that_are_mostly_set_get_the_scale_of_flags():
+    """Most rows are 1, or 4, the others an integer away; a column that only looks like it keeps its width."""
+    rng = np.random.default_rng(0)
+    users = np.repeat(np.arange(1000), 5)
+    flag = (rng.random(len(users)) < 0.95).astype(float)
+    grade = 4.0 - (rng.random(len(users)) < 0.05) + (rng.random(len(users)) < 0.05)
+    X = np.column_stack([flag, grade, rng.normal(1, 0.001, len(users)), rng.normal(size=len(users))])
+    y = X[:, 3] + rng.logistic(size=len(users)) > 0
+    for seed in range(5):
+        details = fit(LogisticRegression, X, y, users, epsilon=2.0, random_state=seed).release_.details
+        np.testing.assert_allclose(details["center"][:3], [1, 4, 1], atol=0.3)
+        assert np.all((details["scale"][:2] > 0.15) & (details["scale"][:2] < 1.0))
+        assert 0.0005 < details["scale"][2] < 0.004
+
+
 @pytest.mark.parametrize("share", [0.8, 0.9])
 def test_rows_away_from_a_common_value_are_not_lost(share):
     """Whatever look loses them: clamped at 64 private units, a column still tells what it told."""

@@ -18,6 +18,7 @@ from distributed import Client, LocalCluster
 from sklearn.base import clone
 
 import userdp
+import userdp.engines.dask
 from userdp.data import DataError, UserDataset
 from userdp.engines.base import Sums
 from userdp.engines.dask import DaskEngine
@@ -141,6 +142,25 @@ def test_a_fit_survives_the_death_of_a_worker(client: Client, table: pd.DataFram
         frame = dd.from_pandas(table[[*FEATURES, "who", "late"]], npartitions=3)
         engine = KillsOnce.from_dataframe(frame, user="who", target="late", client=client)
     assert same(userdp.LogisticRegression(**PUBLIC).fit(engine), userdp.LogisticRegression(**PUBLIC).fit(data))
+
+
+def test_blocks_lost_between_two_questions_are_sent_again(
+    client: Client, table: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are there when asked whether, and gone when asked where."""
+    data = UserDataset.from_arrays(table[FEATURES], table.late, table.who)
+    engine = DaskEngine.from_dataset(data, client=client)
+    real, lost = userdp.engines.dask.wait, []
+
+    def wait_and_lose(blocks: Any) -> None:
+        real(blocks)
+        if not lost:
+            lost.extend(blocks)
+            client.cancel(list(blocks))
+
+    monkeypatch.setattr("userdp.engines.dask.wait", wait_and_lose)
+    assert same(userdp.LogisticRegression(**PUBLIC).fit(engine), userdp.LogisticRegression(**PUBLIC).fit(data))
+    assert lost
 
 
 @pytest.mark.slow

@@ -29,6 +29,7 @@ LOST = 4.0  # deviations of the noise from which on users count as lost in zooms
 # to be looked at, a column nearer than ``MEAN`` may have a tail as heavy as ``HEAVY_MEAN`` allows.
 NEAR, FEWER, MEAN, HEAVY_MEAN = 0.75, 2.5, 0.55, 1.25
 FLAG = 0.5  # scale of a flag over the distance of its rare value
+LARGEST_CODE = 20  # a heap that stays at an integer up to this is one of a flag, a grade or a count
 NEAREST = 1e-3  # the heap of a standardized flag is not believed nearer: its rare value is an inverse away
 TIES = 1e-3  # of the mean curvature: directions are raised by up to so much, each by another share
 WITHIN_OCTAVE = 0.2  # standard deviation of numbers inside an octave, over its middle
@@ -89,6 +90,7 @@ class CloserLook:
 
     ``narrow`` columns show in a bin or two: they may be narrower still. In ``unclear`` ones noise hides the place: they
     are worth another look. ``missing`` is the share of users not seen around the place, ``noise`` its deviation.
+    The heap of ``whole`` ones is a bin or two at a small integer.
     """
 
     center: Floats
@@ -97,6 +99,7 @@ class CloserLook:
     unclear: NDArray[np.bool_]
     missing: Floats
     noise: Floats
+    whole: NDArray[np.bool_]
 
 
 def closer_look(
@@ -126,7 +129,9 @@ def closer_look(
     spread = np.minimum((1 - hidden) * (width**2 + doubt**2) * step**2 + hidden, 1.0)
     found = np.where(flag, flag_scale(heap), np.sqrt(spread) * scale)
     unclear = ~narrow & ~flag & ((doubt > UNCLEAR * width) | ((thin > 1 - SURE) & (missing < 4 * noise)))
-    return CloserLook(center + move, found, narrow, unclear, missing, noise)
+    code = np.clip(np.rint(heap), -LARGEST_CODE, LARGEST_CODE)
+    whole = thin_heap & (code != 0) & (np.abs(heap - code) < step * scale)
+    return CloserLook(center + move, found, narrow, unclear, missing, noise, whole)
 
 
 def flag_scale(heap: Floats) -> Floats:

@@ -28,6 +28,7 @@ from userdp.accounting import Adjacency
 from userdp.accounting.budget import SMALLEST_GDP
 from userdp.algorithms.calibration import (
     FIRST_LOOK,
+    FLAG,
     Geometry,
     choose_cap,
     class_rates,
@@ -176,13 +177,13 @@ class Descent:
         """Look closer at ``chosen`` columns as long as they show in a bin or two; then again at those that noise hides.
 
         A column that never shows its width has most of its rows at one value. The others matter then; where not even
-        they are seen it keeps the scale of its first zoom.
+        they are seen it keeps the scale of its first zoom. At a small integer they are taken to be one away.
         """
         plan, left, zooms = self.plan, self.plan.units - self.plan.look, 0
         first = scale.copy()
         at, unit = center.copy(), scale.copy()  # where the next look looks; what all looks there saw:
         sums, precision = np.zeros((len(center), len(ZOOM.centers))), np.zeros(len(center))
-        narrow, unclear = np.zeros((2, len(center)), dtype=bool)
+        narrow, unclear, code = np.zeros((3, len(center)), dtype=bool)
         narrow[chosen] = True
         # Of each column: the unit in which users may have been lost (0: the look was the last), their share, its noise.
         seen: dict[int, list[tuple[float, float, float]]] = {column: [] for column in chosen.tolist()}
@@ -201,6 +202,7 @@ class Descent:
             look = closer_look(mean, error, ZOOM, at[chosen], unit[chosen], plan.n_users, again)
             center[chosen], scale[chosen] = look.center, look.scale
             narrow[chosen], unclear[chosen] = look.narrow, look.unclear
+            code[chosen] = np.where(look.unclear, code[chosen], look.whole & (look.narrow & again | code[chosen]))
             for i in np.flatnonzero(~look.unclear):
                 size = float(look.narrow[i] * unit[chosen[i]])
                 seen[int(chosen[i])].append((size, float(look.missing[i]), float(look.noise[i])))
@@ -212,6 +214,7 @@ class Descent:
             lost = lost_spread(*np.array(looks).T) if looks else 0.0
             never = narrow[column] and len(looks) >= NEVER and not lost
             scale[column] = first[column] if never else math.hypot(scale[column], lost)
+        scale[code] = FLAG
 
     def typical_rows(self) -> float:
         """A private mean number of rows a user."""

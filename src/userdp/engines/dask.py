@@ -316,11 +316,12 @@ class DaskEngine:
         while True:
             try:
                 wait(self._blocks)
+                threads, held = _held(self.client, self._blocks)
             except CancelledError:  # blocks that were sent, not computed
                 if self.client.status != "running":
                     raise _gone(self.client) from None
                 self._blocks[:] = self._make(self.client, _silent)
-            threads, held = _held(self.client, self._blocks)
+                continue
             lost = held.pop("", [])
             self.client.gather([self._blocks[number] for number in lost if self._blocks[number].status == "error"])
             workers = [worker for worker, numbers in held.items() if numbers]
