@@ -176,7 +176,8 @@ def _markdown(results: Results, names: list[str], epsilons: tuple[float, ...]) -
         "",
         "## Standardized beforehand",
         "",
-        "*ours* on features that were standardized before the fit, as pipelines do: the rows that *tuned* gets.",
+        "*ours* on features that were standardized before the fit, as pipelines do: the rows that *tuned* gets. Cells",
+        "below the optimum of all linear models are left out: clamping far outliers can be better than any of those.",
         "",
         *_standardized_table(results, names, epsilons),
         "",
@@ -273,7 +274,7 @@ def _standardized_table(results: Results, names: list[str], epsilons: tuple[floa
     for group, members in groups.items():
         cells = [(name, epsilon) for name in names if name in members for epsilon in epsilons]
         found = np.array([[results.get(*cell, method) for method in (STANDARDIZED, "ours", "tuned")] for cell in cells])
-        known = np.isfinite(found).all(axis=1) if len(cells) else np.zeros(0, dtype=bool)
+        known = (found > 0).all(axis=1) if len(cells) else np.zeros(0, dtype=bool)
         if known.any():
             logs = np.log(found[known])
             shown = [str(int(known.sum()))]

@@ -16,6 +16,8 @@ from userdp.algorithms.calibration import (
     closer_look,
     denoise,
     first_look,
+    flag_scale,
+    hidden_scale,
     lost_spread,
     raised,
 )
@@ -97,40 +99,17 @@ def test_closer_look_at_noise_stays_where_it_was():
     assert np.all(found.scale > 0.5)
 
 
-@pytest.mark.parametrize("share", [0.003, 0.03, 0.2])
-@pytest.mark.parametrize("sign", [-1, 1])
-def test_standardized_flags_get_the_scale_of_flags(share, sign):
-    """Where rare values are seen and where noise hides them: a scale within a factor 4 of half their distance."""
-    rng = np.random.default_rng(14)
-    column = (np.arange(N) < share * N).astype(float)
-    column = rng.permutation(sign * (column - column.mean()) / column.std())
-    sigma = N / 100
-    center, scale, pays = first_look(look([column], FIRST_LOOK, sigma, rows=1), sigma, FIRST_LOOK, N)
-    rare = math.sqrt((1 - share) / share)
-    for again in (False, True):
-        if not pays[0]:
-            break
-        bins = linear_bins(-4.0, 4.0, 64)
-        counts = look([(column - center[0]) / scale[0]], bins, sigma, rows=1)
-        found = closer_look(counts, np.array([sigma]), bins, center, scale, N, again)
-        center, scale, pays = found.center, found.scale, found.narrow
-    assert 0.25 < scale[0] / (0.5 * rare) < 4
-    assert abs(center[0]) < 1
-
-
-def test_a_narrow_column_near_zero_is_no_flag():
-    """0.5 ± 0.001: if it were a standardized flag a fifth of the rows would lie elsewhere."""
-    column = np.random.default_rng(15).normal(0.5, 0.001, N)
-    sigma = N / 200
-    center, scale, pays = first_look(look([column], FIRST_LOOK, sigma), sigma, FIRST_LOOK, N)
-    looks = 0
-    while pays[0]:
-        bins = linear_bins(-4.0, 4.0, 64)
-        counts = look([(column - center[0]) / scale[0]], bins, sigma, looks)
-        found = closer_look(counts, np.array([sigma]), bins, center, scale, N, looks > 0)
-        center, scale, pays, looks = found.center, found.scale, found.narrow, looks + 1
-    assert 2 < looks < 5
-    assert 0.0005 < scale[0] < 0.002
+def test_places_of_hidden_values_follow_from_the_common_one():
+    """A flag of 2 % that was standardized; the same place where a fifth or none of the rows lie elsewhere; codes."""
+    heap, noise = -math.sqrt(0.02 / 0.98), np.full(3, 0.005)
+    scale = 0.5 * math.sqrt(0.98 / 0.02)
+    sizes = np.array([0.3, 0.01, 0.0004])
+    for share, expected in ((0.02, scale), (0.05, scale), (0.2, None), (0.0, None)):
+        found = hidden_scale(heap, False, sizes, np.full(3, share), noise, N)
+        assert found == (None if expected is None else pytest.approx(expected))
+    assert hidden_scale(1.0, True, sizes, np.full(3, 0.001), noise, N) == 0.5
+    assert hidden_scale(1.0, True, sizes, np.full(3, 0.2), noise, N) is None
+    assert flag_scale(0.0, 10_000) == pytest.approx(50.0)
 
 
 def test_lost_spread_counts_users_where_they_were_lost():

@@ -429,6 +429,42 @@ def test_flags_that_are_mostly_set_get_the_scale_of_flags():
         assert 0.0005 < details["scale"][2] < 0.004
 
 
+@pytest.mark.parametrize("share", [0.004, 0.03, 0.2])
+def test_standardized_flags_get_the_scale_of_flags(share):
+    """Whether noise hides their rare values or not: within a factor 4 of half their distance, of either sign."""
+    rng = np.random.default_rng(0)
+    users = np.repeat(np.arange(1000), 5)
+    flags = (rng.random((len(users), 4)) < share) * np.array([1, 1, -1, -1])
+    X = np.column_stack([(flags - flags.mean(axis=0)) / flags.std(axis=0), rng.normal(size=len(users))])
+    y = X[:, 4] + rng.logistic(size=len(users)) > 0
+    for seed in range(4):
+        scale = fit(LogisticRegression, X, y, users, epsilon=2.0, random_state=seed).release_.details["scale"][:4]
+        assert np.all((scale > 0.25 * 0.5 / np.sqrt(share)) & (scale < 4 * 0.5 / np.sqrt(share)))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        lambda z: 0.3 + 3e-5 * z,
+        lambda z: -0.05 + 1e-5 * z,
+        lambda z: 0.01 + 1e-6 * z,
+        lambda z: np.where(z > 0.8, 0.07, 0.05),
+        lambda z: np.where(z > 0, 0.02, 0.01),
+    ],
+    ids=["0.3 narrow", "-0.05 narrow", "0.01 narrow", "0.05 or 0.07", "0.01 or 0.02"],
+)
+def test_columns_and_targets_near_zero_are_not_taken_for_standardized_flags(column):
+    rng = np.random.default_rng(0)
+    users = np.repeat(np.arange(2000), 5)
+    z = rng.normal(size=(len(users), 4))
+    far = column(z[:, 0])
+    X = np.column_stack([far, z[:, 1:]])
+    for seed in range(4):
+        release = fit(LinearRegression, X, far, users, epsilon=2.0, random_state=seed).release_
+        for scale in (release.details["scale"][0], release.details["target_scale"]):
+            assert 0.1 < scale / far.std() < 10
+
+
 @pytest.mark.parametrize("share", [0.8, 0.9])
 def test_rows_away_from_a_common_value_are_not_lost(share):
     """Whatever look loses them: clamped at 64 private units, a column still tells what it told."""

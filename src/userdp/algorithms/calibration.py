@@ -24,13 +24,14 @@ HEAVY = 1.5  # a column on one side of zero but nearer than so many scales has a
 UNCLEAR = 0.5  # a place is unclear if its standard deviation is so much of the column's
 SURE = 0.98  # probability that a column lies in a bin or two from which on it is taken for narrow
 LOST = 4.0  # deviations of the noise from which on users count as lost in zooms
-# A heap no farther from zero than ``NEAR`` that two looks find no wider than a bin is the common value of a
-# standardized flag, unless by ``FEWER`` deviations fewer rows lie elsewhere than its rare value would have. For those
-# to be looked at, a column nearer than ``MEAN`` may have a tail as heavy as ``HEAVY_MEAN`` allows.
-NEAR, FEWER, MEAN, HEAVY_MEAN = 0.75, 2.5, 0.55, 1.25
+# A heap no farther from zero than ``NEAR`` that looks find no wider than a bin may be the common value of a
+# standardized flag: if so, the share of rows elsewhere follows from its place. For those to be looked at, a column
+# nearer than ``MEAN`` may have a tail as heavy as ``HEAVY_MEAN`` allows.
+NEAR, MEAN, HEAVY_MEAN = 0.75, 0.55, 1.25
+# Rows elsewhere, over those that a rare value would have; and the deviations of noise within which they may be.
+LEAST, MOST, AGREES = 0.5, 5.0, 2.5
 FLAG = 0.5  # scale of a flag over the distance of its rare value
 LARGEST_CODE = 20  # a heap that stays at an integer up to this is one of a flag, a grade or a count
-NEAREST = 1e-3  # the heap of a standardized flag is not believed nearer: its rare value is an inverse away
 TIES = 1e-3  # of the mean curvature: directions are raised by up to so much, each by another share
 WITHIN_OCTAVE = 0.2  # standard deviation of numbers inside an octave, over its middle
 RATE_SPREAD = 0.4  # standard deviation of the rates of K classes before they are seen, over 1/K
@@ -90,7 +91,7 @@ class CloserLook:
 
     ``narrow`` columns show in a bin or two: they may be narrower still. In ``unclear`` ones noise hides the place: they
     are worth another look. ``missing`` is the share of users not seen around the place, ``noise`` its deviation.
-    The heap of ``whole`` ones is a bin or two at a small integer.
+    ``thin`` heaps are a bin or two, whatever else there is; those of ``whole`` ones lie at a small integer.
     """
 
     center: Floats
@@ -99,6 +100,7 @@ class CloserLook:
     unclear: NDArray[np.bool_]
     missing: Floats
     noise: Floats
+    thin: NDArray[np.bool_]
     whole: NDArray[np.bool_]
 
 
@@ -109,38 +111,60 @@ def closer_look(
     center: Floats,
     scale: Floats,
     n_users: int,
-    again: NDArray[np.bool_] | bool = False,
 ) -> CloserLook:
     """Better location and scale from noisy histograms of (x − center)/scale; ``sigma`` is the noise of each.
 
     Rows that do not lie in the heap count as one scale away. Around a narrow place the next look will tell of them
-    (``lost_spread``). Columns that are narrow ``again``, in a second look, may be standardized flags (``flag_scale``).
+    (``lost_spread``). A standardized flag shows where as many rows as it would have lie across zero in the last bin,
+    which holds what lies beyond.
     """
     step = float(bins.widths[0])
     place, width, doubt, strays, thin = read_place(counts, sigma, n_users)
     near = np.abs(np.arange(counts.shape[1]) + 0.5 - place[:, None]) <= 2.5 * np.maximum(width, doubt)[:, None] + 0.5
     missing, noise = 1 - (counts * near).sum(axis=1) / n_users, sigma * np.sqrt(near.sum(axis=1)) / n_users
     thin_heap, heap = (thin > SURE) & (doubt < 2), center + (bins.centers[0] + (place - 0.5) * step) * scale
-    rare = again & (missing + FEWER * noise > heap**2 / (1 + heap**2))
-    flag = thin_heap & (np.abs(heap) < NEAR) & (rare | (missing >= 4 * noise))
+    across = np.where(heap > 0, counts[:, 0], counts[:, -1]) + AGREES * sigma
+    flag = thin_heap & (missing >= 4 * noise) & (across > missing * n_users / 2) & may_be_flag(heap, missing, noise)
     narrow = thin_heap & (missing < 4 * noise) & ~flag
     hidden = np.where(narrow | flag, 0.0, strays)
     move = (1 - hidden) * (heap - center)
     spread = np.minimum((1 - hidden) * (width**2 + doubt**2) * step**2 + hidden, 1.0)
-    found = np.where(flag, flag_scale(heap), np.sqrt(spread) * scale)
+    found = np.where(flag, flag_scale(heap, n_users), np.sqrt(spread) * scale)
     unclear = ~narrow & ~flag & ((doubt > UNCLEAR * width) | ((thin > 1 - SURE) & (missing < 4 * noise)))
     code = np.clip(np.rint(heap), -LARGEST_CODE, LARGEST_CODE)
     whole = thin_heap & (code != 0) & (np.abs(heap - code) < step * scale)
-    return CloserLook(center + move, found, narrow, unclear, missing, noise, whole)
+    return CloserLook(center + move, found, narrow, unclear, missing, noise, thin_heap, whole)
 
 
-def flag_scale(heap: Floats) -> Floats:
-    """Scale of columns whose common value is ``heap`` and whose others are not seen.
+def may_be_flag(heap: Floats | float, missing: Floats | float, error: Floats | float) -> NDArray[np.bool_]:
+    """Whether ``heap`` may be the common value of a standardized flag, with the share ``missing`` at the rare one.
 
-    A standardized flag whose share of rare values is p has them at b = √((1 − p)/p) and the others at −1/b, so that
-    p = heap²/(1 + heap²).
+    Of a flag that is p of the time at √((1 − p)/p), the common value is the inverse of that, across zero. The share of
+    rows, which somebody standardized, may be ``LEAST`` to ``MOST`` times the mean one of users, which is seen here.
     """
-    return np.asarray(FLAG * np.maximum(1 / np.maximum(np.abs(heap), NEAREST), 1.0))
+    share, doubt = np.square(heap) / (1 + np.square(heap)), AGREES * np.asarray(error)
+    agrees = (missing + doubt > LEAST * share) & (missing - doubt < MOST * share)
+    return np.asarray((np.abs(heap) < NEAR) & agrees)
+
+
+def flag_scale(heap: Floats | float, n_users: int) -> Floats:
+    """Scale of such a flag. Of values that fewer than one user in n has nothing is learnt."""
+    return np.asarray(FLAG * np.maximum(1 / np.maximum(np.abs(heap), 1 / math.sqrt(n_users)), 1.0))
+
+
+def hidden_scale(
+    center: float, whole: bool, sizes: Floats, missing: Floats, noise: Floats, n_users: int
+) -> float | None:
+    """Scale of a column that is a bin or two in several looks; None if its place says nothing of what is elsewhere.
+
+    At a small integer it is one of a flag, a grade or a count, unless looks have lost rows closer by. Near zero it
+    is a standardized flag if looks missed as many rows as that would have there.
+    """
+    if whole:
+        return None if lost_spread(sizes, missing, noise) else FLAG
+    precision = float((1 / noise**2).sum())
+    share = float((missing / noise**2).sum()) / precision
+    return float(flag_scale(center, n_users)) if may_be_flag(center, share, 1 / math.sqrt(precision)) else None
 
 
 def lost_spread(scales: Floats, missing: Floats, noise: Floats) -> float:

@@ -28,7 +28,6 @@ from userdp.accounting import Adjacency
 from userdp.accounting.budget import SMALLEST_GDP
 from userdp.algorithms.calibration import (
     FIRST_LOOK,
-    FLAG,
     Geometry,
     choose_cap,
     class_rates,
@@ -37,6 +36,7 @@ from userdp.algorithms.calibration import (
     denoise,
     first_look,
     gradient_sizes,
+    hidden_scale,
     lost_spread,
     raised,
 )
@@ -168,25 +168,33 @@ class Descent:
                 self.engine, columns, len(looked), FIRST_LOOK, gdp, self.adjacency, self.channel, "units 1"
             )
             center, scale, narrow = first_look(counts, sigma, FIRST_LOOK, plan.n_users)
-            self._zoom(center, scale, np.flatnonzero(narrow), columns)
+            self._zoom(center, scale, np.flatnonzero(narrow), columns, n_features if columns != "target" else 0)
         centers, scales = np.zeros(n_features + 1), np.ones(n_features + 1)
         centers[looked], scales[looked] = center, scale
         return centers, scales
 
-    def _zoom(self, center: Floats, scale: Floats, chosen: NDArray[np.intp], columns: Columns) -> None:
+    def _zoom(self, center: Floats, scale: Floats, chosen: NDArray[np.intp], columns: Columns, features: int) -> None:
         """Look closer at ``chosen`` columns as long as they show in a bin or two; then again at those that noise hides.
 
         A column that never shows its width has most of its rows at one value. The others matter then; where not even
-        they are seen it keeps the scale of its first zoom. At a small integer they are taken to be one away.
+        they are seen, and its place does not tell of them, it keeps the scale of its first zoom. The place of a target
+        tells nothing: it is no flag.
         """
         plan, left, zooms = self.plan, self.plan.units - self.plan.look, 0
         first = scale.copy()
         at, unit = center.copy(), scale.copy()  # where the next look looks; what all looks there saw:
         sums, precision = np.zeros((len(center), len(ZOOM.centers))), np.zeros(len(center))
-        narrow, unclear, code = np.zeros((3, len(center)), dtype=bool)
+        narrow, unclear, thin, whole = np.zeros((4, len(center)), dtype=bool)
         narrow[chosen] = True
         # Of each column: the unit in which users may have been lost (0: the look was the last), their share, its noise.
         seen: dict[int, list[tuple[float, float, float]]] = {column: [] for column in chosen.tolist()}
+
+        def hidden(column: int) -> float | None:
+            if not thin[column] or len(seen[column]) < 2 or column >= features:
+                return None
+            sizes, missing, noise = np.array(seen[column]).T
+            return hidden_scale(center[column], whole[column], sizes, missing, noise, plan.n_users)
+
         while zooms < ZOOMS and len(chosen := np.flatnonzero(narrow if narrow.any() else unclear)):
             share = min(plan.look * math.sqrt(len(chosen) / len(center)), LARGEST_ZOOM)
             if share > left or self._gdp(share) < SMALLEST_GDP:
@@ -198,23 +206,25 @@ class Descent:
             sums[chosen] += counts / sigma**2
             precision[chosen] += 1 / sigma**2
             mean, error = sums[chosen] / precision[chosen, None], 1 / np.sqrt(precision[chosen])
-            again = np.array([len(seen[column]) > 0 for column in chosen.tolist()])
-            look = closer_look(mean, error, ZOOM, at[chosen], unit[chosen], plan.n_users, again)
+            look = closer_look(mean, error, ZOOM, at[chosen], unit[chosen], plan.n_users)
             center[chosen], scale[chosen] = look.center, look.scale
             narrow[chosen], unclear[chosen] = look.narrow, look.unclear
-            code[chosen] = np.where(look.unclear, code[chosen], look.whole & (look.narrow & again | code[chosen]))
+            thin[chosen], whole[chosen] = look.thin, look.whole
             for i in np.flatnonzero(~look.unclear):
                 size = float(look.narrow[i] * unit[chosen[i]])
                 seen[int(chosen[i])].append((size, float(look.missing[i]), float(look.noise[i])))
             if zooms == 1:
                 first[chosen] = look.scale
-            on = chosen[look.narrow]
+            for column in np.flatnonzero(narrow & ~whole).tolist():  # flags near zero are done with
+                narrow[column] = len(seen[column]) < NEVER or hidden(column) is None
+            on = chosen[narrow[chosen]]
             at[on], unit[on], sums[on], precision[on] = center[on], scale[on], 0.0, 0.0
         for column, looks in seen.items():
-            lost = lost_spread(*np.array(looks).T) if looks else 0.0
-            never = narrow[column] and len(looks) >= NEVER and not lost
-            scale[column] = first[column] if never else math.hypot(scale[column], lost)
-        scale[code] = FLAG
+            found, lost = hidden(column), lost_spread(*np.array(looks).T) if looks else 0.0
+            if found is None:
+                never = narrow[column] and len(looks) >= NEVER and not lost
+                found = first[column] if never else math.hypot(scale[column], lost)
+            scale[column] = found
 
     def typical_rows(self) -> float:
         """A private mean number of rows a user."""

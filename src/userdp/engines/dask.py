@@ -321,6 +321,7 @@ class DaskEngine:
                 if self.client.status != "running":
                     raise _gone(self.client) from None
                 self._blocks[:] = self._make(self.client, _silent)
+                time.sleep(_LOOK_AGAIN)
                 continue
             lost = held.pop("", [])
             self.client.gather([self._blocks[number] for number in lost if self._blocks[number].status == "error"])
