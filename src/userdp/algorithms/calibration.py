@@ -87,7 +87,7 @@ def first_look(counts: Floats, sigma: float, bins: Bins, n_users: int) -> tuple[
 
 @dataclass(frozen=True, eq=False)
 class CloserLook:
-    """What noisy histograms of (x − center)/scale say of columns that lie far from zero.
+    """What noisy histograms of (x − center)/scale say of columns whose rows may lie closer together.
 
     ``narrow`` columns show in a bin or two: they may be narrower still. In ``unclear`` ones noise hides the place: they
     are worth another look. ``missing`` is the share of users not seen around the place, ``noise`` its deviation.

@@ -1,7 +1,7 @@
 """The default fit: what ``algorithm="auto"`` does.
 
 1. Units: private histograms of every feature, one vote a user, give its location and scale; further histograms zoom in
-   on the columns that lie far from zero (one like "year" needs that), and only on them.
+   on the columns whose rows lie close together (one like "year" needs that), and only on them.
 2. Geometry: a private second moment of the scaled features, its Frobenius cap from a private histogram, gives
    coordinates in which every direction is about equally curved.
 3. Start: for classes, the model without features that fits their rates, from a private histogram of the labels.

@@ -159,7 +159,7 @@ class DefaultPlan:
         if self.look:
             lines.append(f"{100 * self.look:5.1f} %  units of every column, from histograms with one vote a user")
             zooms = 100 * (self.units - self.look)
-            lines.append(f"{zooms:5.1f} %  at most, further ones of columns far from zero")
+            lines.append(f"{zooms:5.1f} %  at most, further ones of columns whose rows lie close together")
         if self.rows:
             lines.append(f"{100 * self.rows:5.1f} %  typical number of rows of a user")
         if self.rates:
