@@ -30,12 +30,14 @@ FEATURE_CHANGES: dict[str, Change] = {
     "one column + 10³ spreads": lambda X: X + 1e3 * FIRST,
     "one column + 10⁶ spreads": lambda X: X + 1e6 * FIRST,
     "one column × 10⁶, then + 10⁶ spreads": lambda X: 1e6**FIRST * X + 1e12 * FIRST,
+    "one column × 10⁻⁵, then + 0.3": lambda X: X * 1e-5**FIRST + 0.3 * FIRST,
     "all columns + 10 spreads": lambda X: X + 10,
     "all columns + 10³ spreads": lambda X: X + 1e3,
     "all columns + 10⁶ spreads": lambda X: X + 1e6,
 }
 TARGET_CHANGES: dict[str, tuple[float, float]] = {
     "target × 10⁶": (1e6, 0.0),
+    "target × 10⁻⁵, then + 0.3": (1e-5, 0.3),
     "target + 10³ spreads": (1.0, 1e3),
     "target + 10⁶ spreads": (1.0, 1e6),
 }

@@ -111,20 +111,22 @@ def closer_look(
     center: Floats,
     scale: Floats,
     n_users: int,
+    flags: NDArray[np.bool_] | bool = True,
 ) -> CloserLook:
     """Better location and scale from noisy histograms of (x − center)/scale; ``sigma`` is the noise of each.
 
     Rows that do not lie in the heap count as one scale away. Around a narrow place the next look will tell of them
-    (``lost_spread``). A standardized flag shows where as many rows as it would have lie across zero in the last bin,
-    which holds what lies beyond.
+    (``lost_spread``). A standardized flag, which only ``flags`` may be, shows where as many rows as it would have lie
+    across zero in the last bin, which holds what lies beyond.
     """
     step = float(bins.widths[0])
     place, width, doubt, strays, thin = read_place(counts, sigma, n_users)
     near = np.abs(np.arange(counts.shape[1]) + 0.5 - place[:, None]) <= 2.5 * np.maximum(width, doubt)[:, None] + 0.5
     missing, noise = 1 - (counts * near).sum(axis=1) / n_users, sigma * np.sqrt(near.sum(axis=1)) / n_users
     thin_heap, heap = (thin > SURE) & (doubt < 2), center + (bins.centers[0] + (place - 0.5) * step) * scale
-    across = np.where(heap > 0, counts[:, 0], counts[:, -1]) + AGREES * sigma
-    flag = thin_heap & (missing >= 4 * noise) & (across > missing * n_users / 2) & may_be_flag(heap, missing, noise)
+    across = np.where(heap > 0, 1, -1) * (counts[:, 0] - counts[:, -1]) / n_users
+    beyond = across + AGREES * math.sqrt(2) * sigma / n_users > missing / 2
+    flag = flags & thin_heap & (missing >= 4 * noise) & beyond & may_be_flag(heap, missing, noise)
     narrow = thin_heap & (missing < 4 * noise) & ~flag
     hidden = np.where(narrow | flag, 0.0, strays)
     move = (1 - hidden) * (heap - center)
@@ -158,13 +160,14 @@ def hidden_scale(
     """Scale of a column that is a bin or two in several looks; None if its place says nothing of what is elsewhere.
 
     At a small integer it is one of a flag, a grade or a count, unless looks have lost rows closer by. Near zero it
-    is a standardized flag if looks missed as many rows as that would have there.
+    is a standardized flag if looks missed as many rows as that would have there, the first, widest one too.
     """
     if whole:
         return None if lost_spread(sizes, missing, noise) else FLAG
     precision = float((1 / noise**2).sum())
     share = float((missing / noise**2).sum()) / precision
-    return float(flag_scale(center, n_users)) if may_be_flag(center, share, 1 / math.sqrt(precision)) else None
+    agrees = may_be_flag(center, share, 1 / math.sqrt(precision)) & may_be_flag(center, missing[0], noise[0])
+    return float(flag_scale(center, n_users)) if agrees else None
 
 
 def lost_spread(scales: Floats, missing: Floats, noise: Floats) -> float:

@@ -206,7 +206,7 @@ class Descent:
             sums[chosen] += counts / sigma**2
             precision[chosen] += 1 / sigma**2
             mean, error = sums[chosen] / precision[chosen, None], 1 / np.sqrt(precision[chosen])
-            look = closer_look(mean, error, ZOOM, at[chosen], unit[chosen], plan.n_users)
+            look = closer_look(mean, error, ZOOM, at[chosen], unit[chosen], plan.n_users, chosen < features)
             center[chosen], scale[chosen] = look.center, look.scale
             narrow[chosen], unclear[chosen] = look.narrow, look.unclear
             thin[chosen], whole[chosen] = look.thin, look.whole
@@ -270,16 +270,21 @@ class Descent:
         """
         return np.zeros_like(start) if self.plan.rates else start
 
-    def learn_cap(self, model: UserModel, theta: Floats, last: LearntCap | None = None) -> LearntCap:
-        """A private cap on users' gradients at θ; after the ``last`` one it falls by no more than ``CAP_FLOOR``."""
+    def learn_cap(
+        self, model: UserModel, theta: Floats, last: LearntCap | None = None, few: int = FEW_DIRECTIONS
+    ) -> LearntCap:
+        """A private cap on users' gradients at θ; after the ``last`` one it falls by no more than ``CAP_FLOOR``.
+
+        The fewer directions than ``few`` there are, the more pulls count as agreeing.
+        """
         plan = self.plan
         likely, least = (None, 0.0) if last is None else (SHORTER * last.typical, CAP_FLOOR * last.size)
         shares, bins = self._sizes(gradient_sizes, (model, theta), plan.expected_pull, plan.cap, "cap", likely)
         units = (2 if self.adjacency == "replace" else 1) * math.sqrt(plan.coefficients)
         per_cap = units / (plan.n_users * self._gdp(plan.phase_share))
         many, one = PULL_ALIGNMENT
-        few = min(1.0, 2 * bins.quantile(shares, 0.5) ** 2 / plan.coefficients)
-        alignment = (many + (one - many) * few) * max(1.0, FEW_DIRECTIONS / plan.coefficients)
+        rows = min(1.0, 2 * bins.quantile(shares, 0.5) ** 2 / plan.coefficients)
+        alignment = (many + (one - many) * rows) * max(1.0, few / plan.coefficients)
         size, common = choose_cap(shares, bins, per_cap, min(alignment, 1.0), least)
         return LearntCap(size, common, float(np.exp(shares @ np.log(bins.centers))))
 

@@ -263,7 +263,9 @@ class _Fit:
             path = descent.first_path(task, features, start, l2)
             model = task.model(features, path.map)
             if cap is None:
-                cap = descent.learn_cap(model, descent.neutral(path.absolute(np.zeros(model.dimension)))).size
+                # Their noise is larger than that of the phases: less is worth what a wider cap costs.
+                at = descent.neutral(path.absolute(np.zeros(model.dimension)))
+                cap = descent.learn_cap(model, at, few=0).size
             advance(paper.algorithm)
             blocks = paper.algorithm.endswith("sco")  # they need the users one by one
             data = self.data if blocks else descent.engine
